@@ -85,19 +85,22 @@ std::vector<std::string> policies_to_try(const trace& from, bool voters) {
   return all;
 }
 
+std::string not_tried(const trace& from, bool voters) {
+  using enum zoomr::token_class;
+  std::string why;
+  if (!voters) why = "heads that vote are not known (--voters)";
+  if (!has_class(from, summary_end) && !has_class(from, thought_end))
+    why += std::string(why.empty() ? "" : ", and ") + "the trace has no thoughts";
+  return why.empty() ? why : why + ": presets that need them are not tried";
+}
+
 bool policy_cost::beats(const policy_cost& other) const {
   const bool worse = error > other.error || device > other.device || moved > other.moved;
   return !worse && (error < other.error || device < other.device || moved < other.moved);
 }
 
 policy_cost cost_of(const replay_result& result) {
-  const auto tokens = static_cast<double>(std::max<std::int64_t>(result.stats.tokens, 1));
-  policy_cost cost{result.all_heads().error, 0, 0};
-  if (result.tiers)
-    cost.moved = static_cast<double>(result.tiers->device_in) / tokens;
-  else
-    cost.device = result.stats.device_peak;
-  return cost;
+  return {result.all_heads().error, result.tiers ? 0 : result.stats.device_peak, result.moved_in()};
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<replay_result>& results) {
@@ -137,17 +140,21 @@ void print_advice(std::ostream& out, const std::vector<named_policy>& policies,
                   const std::vector<replay_result>& results) {
   const std::vector<std::size_t> front = pareto_front(results);
   out << "\nOf " << results.size() << " policies, those that no other beats in error and cost:\n";
-  decode::table shown({"policy", "error", "captured", "attended", "device KiB", "moved in KiB/token"});
+  decode::table shown(
+      {"policy", "error", "captured", "attended", "device KiB", "moved in KiB/token", "for the prompt KiB"});
   for (const std::size_t i : front) {
     const policy_cost cost = cost_of(results[i]);
     const head_figures all = results[i].all_heads();
     shown.add({results[i].policy, fixed(100 * cost.error, 2) + " %", fixed(100 * all.captured, 1) + " %",
                fixed(all.attended, 1), decode::kib(results[i].device_bytes()),
-               results[i].tiers ? fixed(cost.moved / 1024, 1) : std::string("-")});
+               results[i].tiers ? fixed(cost.moved / 1024, 1) : std::string("-"),
+               results[i].tiers ? decode::kib(results[i].prompt_in) : std::string("-")});
   }
   shown.print(out);
   for (const std::size_t i : front) out << "\n// " << results[i].policy << '\n' << cpp_value(policies[i].choice);
   if (front.empty()) out << "none: no policy left out anything, since the trace is too short\n";
+  if (front.size() == 1 && results[front[0]].baseline() && results[front[0]].tiers)
+    out << "\nAll of it fits on this device, so that nothing else pays: name fewer bytes, or no --device-bytes.\n";
 }
 
 }  // namespace replay

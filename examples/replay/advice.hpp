@@ -15,11 +15,14 @@ namespace replay {
 /// @param voters  weights of heads that vote are known
 std::vector<std::string> policies_to_try(const trace& from, bool voters);
 
+/// Why other presets are not among them, in a sentence; empty: there are no others.
+std::string not_tried(const trace& from, bool voters);
+
 /// What a policy costs, beside its error.
 struct policy_cost {
   double error = 0;              // of outputs, mean
   zoomr::byte_count device = 0;  // the most that a step needs there, accounted; 0 over tiers, where all have the same
-  double moved = 0;              // over tiers: bytes that came to the device for each token
+  double moved = 0;              // over tiers: bytes that came to the device for each token after the prompt
 
   /// Not worse in anything, and better in something.
   bool beats(const policy_cost& other) const;

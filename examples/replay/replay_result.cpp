@@ -79,6 +79,7 @@ ordered_json to_json(const replay_result& result, index_t heads) {
   out["bytes"] = members_of(result.bytes);
   out["capacity"] = members_of(result.capacity);
   out["tiers"] = result.tiers ? members_of(*result.tiers) : ordered_json(nullptr);
+  out["prompt_device_in"] = result.prompt_in;
   for (const auto& [name, member] : figures) {
     ordered_json& rows = out["heads"][name] = ordered_json::array();
     for (std::size_t i = 0; i < result.heads.size(); ++i) {
@@ -103,6 +104,7 @@ replay_result read_result(const nlohmann::json& value, const std::string& where)
     read_members(value.at("bytes"), result.bytes);
     read_members(value.at("capacity"), result.capacity);
     if (!value.at("tiers").is_null()) read_members(value.at("tiers"), result.tiers.emplace());
+    value.at("prompt_device_in").get_to(result.prompt_in);
     for (const auto& [name, member] : figures) {
       std::size_t head = 0;
       for (const nlohmann::json& row : value.at("heads").at(name)) {

@@ -107,7 +107,7 @@ class Advice(unittest.TestCase):
 
     def front(self, runs):
         """Written anew: names by rising error."""
-        costs = {name: (one["error"], one["tiers"]["device_in"] if one["tiers"] else one["stats"]["device_peak"])
+        costs = {name: (one["error"], one["tiers"]["device_in"] - one["prompt_device_in"] if one["tiers"] else one["stats"]["device_peak"])
                  for name, one in runs.items() if one["conclusive"] or name == "full"}
         beaten = {a for a, x in costs.items() for y in costs.values() if x != y and y[0] <= x[0] and y[1] <= x[1]}
         return sorted(costs.keys() - beaten, key=lambda name: costs[name])

@@ -4,7 +4,7 @@
 
 const MIP = 8;    // columns of a picture that are one in its coarse copy
 const AXIS = 18;  // pixels under a timeline
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4]];
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4], [1, 2]];  // beside 6 colours: 42 kinds of line
 // Charts: value(counter of a column, steps of the column, run); what is not known stays as it was.
 const METRICS = [
   ["Attended tokens, mean of a head", "attended", (of, steps, run) => of("attended") / run.query_heads / steps],
@@ -12,7 +12,7 @@ const METRICS = [
   ["Agreeability", "agreeability_count", (of) => of("agreeability_sum") / of("agreeability_count")],
   ["Entropy of the posterior, bits", "entropy_count", (of) => of("entropy_sum") / of("entropy_count")],
   ["Segments zoomed into, a token", "zooms", (of, steps) => of("zooms") / steps],
-  ["Details: keys and values", "details", (of) => of("details"), size],
+  ["Keys and values that are kept", "details", (of) => of("details"), size],
   ["Summaries and tables", "metadata", (of) => of("summaries") + of("metadata"), size],
   ["In host memory", "host", (of) => of("host"), size],
   ["In the file", "file", (of) => of("file"), size],
@@ -425,7 +425,7 @@ class Chart extends Plot {
     this.each((run, r, of) => {
       const xs = (i) => Math.floor(this.xOf(run.position[i * run.series.stride] + .5));
       pen.strokeStyle = colour(`--run${r % 6}`), pen.lineWidth = 1.5;
-      pen.setLineDash(DASHES[r % 6]), pen.beginPath();
+      pen.setLineDash(DASHES[r % DASHES.length]), pen.beginPath();
       for (let i = 0, end; i < of.length; i = end) {  // a pixel at a time
         let low = of[i], high = of[i];
         for (end = i + 1; end < of.length && xs(end) === xs(i); ++end)
@@ -462,7 +462,7 @@ function addCharts() {
   }
   byId("charts").append(...charts.map((chart) => chart.card));
   byId("lines").innerHTML = runs.map((_, r) => `<li><svg viewBox="0 0 32 10" aria-hidden="true"><path d="M0 5h32"
-    stroke="var(--run${r % 6})" stroke-width="2" stroke-dasharray="${DASHES[r % 6]}"/></svg></li>`).join("");
+    stroke="var(--run${r % 6})" stroke-width="2" stroke-dasharray="${DASHES[r % DASHES.length]}"/></svg></li>`).join("");
   byId("lines").querySelectorAll("li").forEach((line, r) => line.append(runs[r].policy));
 }
 function addControls() {

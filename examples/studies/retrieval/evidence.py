@@ -3,7 +3,7 @@
 
     python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]    learns weights
     python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
-    python3 evidence.py --build BUILD --model DIR --prose MIDDLEMARCH.txt                            perplexity of another
+    python3 evidence.py --build BUILD --model DIR --prose MIDDLEMARCH.txt                            the other novel
     python3 evidence.py --build BUILD --model DIR --lora MERGED --text WAR_AND_PEACE.txt             after a LoRA
     python3 evidence.py --draw                                                        only tables and figure
 
@@ -79,6 +79,13 @@ LORA = {
     "lora_needle": ("needle", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"], "all"),
 }
 STUDIES.update(LORA)
+# Of the novel that weights were learnt on, other problems.
+OTHER = {
+    "other_notes_12": ("notes", "--notes 12", 40, ["full", "oracle", "zoomr_voters"], "all"),
+    "other_keys": ("keys", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"], "all"),
+    "other_needle": ("needle", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"], "all"),
+}
+STUDIES.update(OTHER)
 SEED = 77
 
 # Perplexity: one passage, of which the last tokens are foretold one by one.
@@ -110,6 +117,11 @@ def run(options, *arguments):
                           stdout=subprocess.PIPE, text=True).stdout
 
 
+def novel_of(name):
+    """Which option names the text of a study."""
+    return FORETOLD[name][0] if name in FORETOLD else "prose" if name in OTHER else "text"
+
+
 def voters(options, weights):
     return os.path.join(options.model, "voters.json") if weights == "all" else kept(options, f"voters.{weights}.json")
 
@@ -126,18 +138,18 @@ def measure(options, name):
     tasks, size, problems, policies, weights = STUDIES[name]
     print(f"{name}: {problems} problems of {tasks}, {size}", flush=True)
     model = options.lora if name in LORA else options.model
-    return json.loads(run(options, "retrieval", "--model", model, "--text", options.text, "--seed", str(SEED),
-                          "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems), "--policies",
-                          ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
+    return json.loads(run(options, "retrieval", "--model", model, "--text", getattr(options, novel_of(name)), "--seed",
+                          str(SEED), "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems),
+                          "--policies", ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
                           kept(options, f"{name}.jsonl")))["rows"]
 
 
 def foretell(options, name):
-    which, scored, policies = FORETOLD[name]
+    _, scored, policies = FORETOLD[name]
     print(f"{name}: {scored} of {CONTEXT} tokens", flush=True)
-    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", getattr(options, which), "--seed",
-                          str(SEED), "--contexts", str(CONTEXT), "--tokens", str(scored), "--passages", "1", "--policies",
-                          ",".join(policies), "--json", "--resume", kept(options, f"{name}.jsonl")))["rows"]
+    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", getattr(options, novel_of(name)),
+                          "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens", str(scored), "--passages", "1",
+                          "--policies", ",".join(policies), "--json", "--resume", kept(options, f"{name}.jsonl")))["rows"]
     kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
     found = {}
     for row in rows:
@@ -295,7 +307,7 @@ if __name__ == "__main__":
     parser.add_argument("--learn", help="novel that weights are learnt on")
     parser.add_argument("--weights", default=",".join(WEIGHTS), help="which, separated by commas; default: all")
     parser.add_argument("--text", help="another novel: what is measured")
-    parser.add_argument("--prose", help="a novel of which perplexity alone is measured")
+    parser.add_argument("--prose", help="the other novel, of which less is measured")
     parser.add_argument("--only", default=",".join([*STUDIES, *FORETOLD]),
                         help="studies, separated by commas; default: all")
     parser.add_argument("--draw", action="store_true", help="run nothing")
@@ -311,7 +323,7 @@ if __name__ == "__main__":
             everything["weights"][chosen] = {**measured_now(), **table}
             save(everything)
     for chosen in names(given.only, [*STUDIES, *FORETOLD]):
-        if not getattr(given, FORETOLD[chosen][0] if chosen in FORETOLD else "text"):
+        if not getattr(given, novel_of(chosen)):
             continue
         if bool(given.lora) != (chosen in LORA):
             continue
