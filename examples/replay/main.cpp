@@ -5,6 +5,7 @@
 #include <iostream>   // std::cerr, std::cout
 #include <memory>     // std::make_unique
 
+#include "../decode/input_error.hpp"
 #include "../decode/output.hpp"
 #include "advice.hpp"
 #include "command_line.hpp"
@@ -55,6 +56,8 @@ int run(int argc, char** argv) {
   options given;
   if (const auto status = read_command_line(argc, argv, given)) return *status;
   trace from(given.files);
+  if (from.facts().prompt == from.facts().tokens)
+    decode::fail("the trace has no token after its prompt of ", from.facts().prompt, ": there is nothing to compare");
   if (from.classes_from_text())
     std::cerr << "note: the trace has no token_classes; sentences end where its text has . ! ? or an empty line\n";
   settings shared;

@@ -121,6 +121,7 @@ MALFORMED = {  # files, and words of the sentence
     "too few layer ids": ([part().say(layer_ids="3").bytes()], "\"layer_ids\" has 1 numbers"),
     "layer ids that go backwards": ([part().say(layer_ids="3,2").bytes()], "\"layer_ids\" must be a whole number"),
     "no prompt": ([part().say(prompt="0").bytes()], "\"prompt\" must be a whole number"),
+    "no token after the prompt": ([part().say(prompt="160").bytes()], "no token after its prompt of 160"),
     "a prompt longer than the trace": ([part().say(prompt="161").bytes()], "the prompt has 161 tokens"),
     "a tensor that is missing": ([without("layers.1.v").bytes()], "\"layers.1.v\" is missing"),
     "a tensor too many": ([extra("layers.1.w").bytes()], "no tensor \"layers.1.w\""),
