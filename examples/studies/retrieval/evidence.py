@@ -41,7 +41,7 @@ STUDIES = {
     "notes_12": ("notes", "--notes 12", 200,
                  [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters", "zoomr_voters+top_p.share=0.7",
                   "zoomr_voters+top_p.share=0.5"], "all"),
-    "notes_24": ("notes", "--notes 24", 80, [*CONTROLS, "zoomr_voters"], "all"),
+    "notes_24": ("notes", "--notes 24", 120, [*CONTROLS, "zoomr_voters"], "all"),
     "share_notes": ("notes", "--notes 24", 40, ["full", "oracle", "zoomr_voters", "zoomr_voters+top_p.share=0.7"], "all"),
     "share_keys": ("keys", "--tokens 1024", 40, ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.7"],
                    "all"),
