@@ -46,7 +46,7 @@ struct model_logits {
         const index_t query = run.first_query + q;
         // The lane counts from positions of keys.
         const index_t slot = run.first_slot + t;
-        const index_t moved = positions.plain() ? 0 : positions.offset_at(lane.slots.position_of(slot));
+        const index_t moved = positions.offset_at(lane.slots.position_of(slot));
         run.at(t, q) = lane(run.at(t, q), head(query), slot, position(query) - moved);
       }
     }

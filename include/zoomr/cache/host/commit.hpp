@@ -4,8 +4,8 @@
 // The order of a commit: a choice for all layers that no second pass has made; tokens and segments; eviction, since it
 // decides which slots there are; summaries, from the keys that are left; the choice of an item that was passed whole,
 // from these summaries; query records; the first choice after a prompt, from these summaries too; the active selection
-// and its log; pages. Up to the summaries it may fail over tiers:
-// that is `prepare_commit`, which `undo_commit` takes back. After them nothing can: that is `finish_commit`.
+// and its log; pages. Up to the summaries it may fail over tiers: that is `prepare_commit`, which `undo_commit` takes
+// back. After them nothing can: that is `finish_commit`.
 #pragma once
 
 #include <zoomr/cache/host/eviction/token_eviction.hpp>

@@ -51,7 +51,7 @@ struct planned_item {
   index_t queries_before = 0;  // its queries_from, likewise
   index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
   index_t draft_end = -1;      // of one passed whole: the position at which a draft would have ended; -1: it would not
-  refresh_action waits = refresh_action::keep;  // of one that goes on behind a draft's end: the choice of its commit
+  refresh_action waits = refresh_action::keep;  // of one that goes on after a draft's end: the choice of its commit
 
   index_t last() const { return first + tokens - 1; }
   /// Tokens come after the one at which a draft would have ended.
@@ -177,8 +177,8 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
     const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
     planned.chooses = chooses && policy.persists();
-    if (closed.count > 0 || planned.chooses || evicts_after(policy, limits, state.evictions_begin(), position)) {
-      const auto evicts = [&] { return evicts_after(policy, limits, state.evictions_begin(), position); };
+    const auto evicts = [&] { return evicts_after(policy, limits, state.evictions_begin(), position); };
+    if (closed.count > 0 || planned.chooses || evicts()) {
       if (!item.whole || !goes_on_whole(planned, token.action, evicts(), planned.tokens == wanted)) break;
     }
   }
