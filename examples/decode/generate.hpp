@@ -172,12 +172,7 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
   });
   if (file) file->finish();
   if (trace) trace->finish();
-  report.stats = run.stats();
-  report.steps = report.stats.tokens;
-  report.passes = report.stats.passes;
-  report.attended_mean = run.attended_mean();
-  report.device_peak = report.stats.device_peak;
-  report.bytes = run.bytes();
+  take_counters(report, run);
   report.options = policy;
   if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();

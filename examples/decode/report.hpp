@@ -35,6 +35,17 @@ struct run_report {
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(steps) / seconds : 0; }
 };
 
+/// What a session has counted so far.
+template <class Session>
+void take_counters(run_report& report, const Session& run) {
+  report.stats = run.stats();
+  report.steps = report.stats.tokens;
+  report.passes = report.stats.passes;
+  report.attended_mean = run.attended_mean();
+  report.device_peak = report.stats.device_peak;
+  report.bytes = run.bytes();
+}
+
 nlohmann::ordered_json to_json(const run_report& run);
 
 /// The same for people: names and values.

@@ -87,12 +87,7 @@ void show_policy(subject& on, const problem_set& set, const run_choice& choice, 
     said.policy = on.checkpoint + ", " + choice.policy;
     said.budget = choice.budget;
     said.options = describe(policy);
-    said.stats = run.stats();
-    said.steps = said.stats.tokens;
-    said.passes = said.stats.passes;
-    said.attended_mean = run.attended_mean();
-    said.device_peak = said.stats.device_peak;
-    said.bytes = run.bytes();
+    take_counters(said, run);
     recorded.add_to(page, on.words, said);
   });
 }
