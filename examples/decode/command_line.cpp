@@ -67,8 +67,13 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"anywhere", "before-blank"}))
       ->capture_default_str()
       ->excludes(delimiters);
-  app.add_option("--voters", given.voters_file,
+  app.add_option("--voters", given.voters.file,
                  "weights of the heads that vote, for policies that ask them; default: voters.json beside the model");
+  app.add_option(
+         "--voter-keys", given.voters.keys,
+         "in what the keys that these heads read are kept: as_cache, or q8_0, a copy with 8.5 bits for a number")
+      ->check(CLI::IsMember({"as_cache", "q8_0"}))
+      ->capture_default_str();
   app.add_option("--storage", given.storage,
                  "of keys and values: float, or ggml's q8_0 or q4_0, with 8.5 or 4.5 bits for a number")
       ->check(CLI::IsMember({"float", "q8_0", "q4_0"}))

@@ -9,7 +9,8 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include <zoomr/core/types.hpp>  // zoomr::token_id
+#include <zoomr/cache/config.hpp>  // zoomr::voter_storage
+#include <zoomr/core/types.hpp>    // zoomr::token_id
 
 #include "json_file.hpp"
 
@@ -58,6 +59,7 @@ struct model_config {
   bool tied_head = false;       // the output head is the embedding
   std::optional<token_id> bos;
   std::vector<token_id> eos;  // any of them ends the text
+  zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;
   std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }

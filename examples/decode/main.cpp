@@ -57,7 +57,7 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
 void decode_text(const options& given) {
   const auto all = choices(given);
   sampler{given.sampling};  // complains about its options before a large model is loaded
-  const model_config config = read_config_with_voters(given.directory, given.voters_file);
+  const model_config config = read_config_with_voters(given.directory, given.voters);
   if (given.on_device() && !given.turns.empty()) fail("--turn: on a device there are no later turns");
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");

@@ -9,6 +9,7 @@
 #include "sampler.hpp"
 #include "tiers.hpp"
 #include "token_classes.hpp"
+#include "voters.hpp"
 
 namespace decode {
 
@@ -23,7 +24,7 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string sentence_marks = "anywhere";
-  std::string voters_file;
+  voter_options voters;
   std::string storage = "float";
   std::string device = "host";
   std::string tiers_text;

@@ -202,6 +202,7 @@ class session {
       }
       const auto heads = static_cast<index_t>(c.heads);
       limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
+      limits.voter_keys = c.voter_keys;
     }
     if (c.window == 0) return zoomr::kv_cache<Policy, T>(shape_of(c, c.layers), policy, limits);
     if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");

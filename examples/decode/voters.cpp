@@ -30,11 +30,12 @@ std::vector<float> read_voters(const std::filesystem::path& file, const model_co
   return weights;
 }
 
-model_config read_config_with_voters(const std::filesystem::path& directory, const std::string& file) {
+model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given) {
   model_config c = read_config(directory);
+  if (given.keys == "q8_0") c.voter_keys = zoomr::voter_storage::q8_0;
   const auto beside = directory / "voters.json";
-  if (!file.empty()) {
-    c.voters = read_voters(file, c);
+  if (!given.file.empty()) {
+    c.voters = read_voters(given.file, c);
   } else if (is_there(beside)) {
     c.voters = read_voters(beside, c);
   }

@@ -17,9 +17,14 @@ namespace decode {
 ///         positive and finite
 std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c);
 
-/// The config of a checkpoint, with the weights of `file`; if none is named, of the voters.json in its directory; with
-/// none if there is none either.
-model_config read_config_with_voters(const std::filesystem::path& directory, const std::string& file);
+/// What a command line says of the heads that vote.
+struct voter_options {
+  std::string file;               // of their weights; empty: voters.json beside the model, if it is there
+  std::string keys = "as_cache";  // in what the keys that they read are kept: also q8_0
+};
+
+/// The config of a checkpoint, with the weights that are meant, if there are any.
+model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given);
 
 /// @throws input_error  no head has a weight
 void expect_voters(const model_config& c);

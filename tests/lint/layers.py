@@ -31,7 +31,7 @@ L2:
 math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
-paging/paged_kv_lane.hpp paging/resident_keys.hpp paging/stored_rows.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
+paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/resident_keys.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp
 paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/tiers/frame_table.hpp paging/pinned_blocks.hpp
 paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp

@@ -25,7 +25,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     if constexpr (zoomr_test::reads_keys<Policy>) {
       const zoomr::config voting = zoomr_test::with_voters(policy, {}, model);
       const index_t lanes = zoomr::detail::voter_table::count_kv_lanes(model, voting.voters);
-      made.at_hand = zoomr::resident_keys<T>::page_bytes(lanes, model.head_dim);
+      made.at_hand = zoomr::resident_keys<T>::page_bytes(lanes, model.head_dim, false);
     }
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;

@@ -49,8 +49,8 @@ CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
   return study;
 }
 
-void add_voters(CLI::App* command, std::string& file) {
-  command->add_option("--voters", file, "weights of the heads that vote; default: voters.json beside the model");
+void add_voters(CLI::App* command, voter_options& given) {
+  command->add_option("--voters", given.file, "weights of the heads that vote; default: voters.json beside the model");
 }
 
 CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
@@ -144,6 +144,10 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
       ->delimiter(',')
       ->capture_default_str();
   add_voters(command, given.of.voters);
+  command
+      ->add_option("--voter-keys", given.of.voters.keys, "in what the keys that these heads read are kept: also q8_0")
+      ->check(CLI::IsMember({"as_cache", "q8_0"}))
+      ->capture_default_str();
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file");

@@ -9,6 +9,8 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
+#include "../../decode/voters.hpp"
+
 namespace decode::perplexity {
 
 struct options {
@@ -21,7 +23,7 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::uint64_t seed = 1;
-  std::string voters;  // file of weights; empty: voters.json beside the model, if it is there
+  voter_options voters;
   std::string resume_file;
   std::string csv_file;
   bool json = false;

@@ -120,7 +120,9 @@ class results {
     index_t count = 0;
     double sum = 0;
     for (const float weight : on.config.voters) count += weight != 0 ? 1 : 0, sum += double{weight};
-    return on.label() + (count == 0 ? "" : ", " + std::to_string(count) + " voters of weight " + fixed(sum, 3));
+    const std::string rounded = on.given.voters.keys == "as_cache" ? "" : ", their keys in " + on.given.voters.keys;
+    return on.label() +
+           (count == 0 ? "" : ", " + std::to_string(count) + " voters of weight " + fixed(sum, 3) + rounded);
   }
 
   std::string label_;

@@ -31,7 +31,7 @@ struct scene_options {
   std::vector<index_t> notes;                           // of a problem, for tasks that have some; empty: by tokens
   index_t problems = 12;                                // of each task and size
   std::uint64_t seed = 1;
-  std::string voters;  // file of weights; empty: voters.json beside the model, if it is there
+  voter_options voters;
   std::string resume;  // file of what is done: it is not done again
 };
 

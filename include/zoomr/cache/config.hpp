@@ -52,6 +52,12 @@ struct storage_scale {
   }
 };
 
+/// In what the keys that voters read are kept.
+enum class voter_storage : std::uint8_t {
+  as_cache,  // as the cache stores them: in its pages, over tiers in a copy on the device
+  q8_0,      // in a copy that is rounded to blocks of 32 numbers with 8 bits: 34 bytes for 32 numbers
+};
+
 /// Capacities, all fixed at construction, the scales of what is stored, and what the model does to its logits.
 ///
 /// A cache of `T` stores key / key_scale and value / value_scale as `T`, and whatever reads a key or a value
@@ -74,10 +80,11 @@ struct config {
   tier_bytes tiers = {};      // of a tiered placement
   engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own
   view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator asks for them
-  bool half_queries = false;         // queries and outputs may have 16 bits on the host: room to widen them
-  bool audit = false;                // measure what share of its attention each query captures: slow
-  class_table classes = {};          // [vocabulary] of each token id; kept alive by the caller
-  executor threads = {};             // that may work on a call of a host cache; kept alive by the caller
+  voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
+  bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
+  bool audit = false;         // measure what share of its attention each query captures: slow
+  class_table classes = {};   // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};      // that may work on a call of a host cache; kept alive by the caller
 
   static constexpr index_t most_tokens = 1 << 30;
 

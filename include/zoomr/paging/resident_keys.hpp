@@ -1,51 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Keys that must be at hand while their pages may be anywhere: a second copy of some KV lanes, in one memory.
+// L3. Keys that must be at hand while their pages may be anywhere, or that are read often and may be rounded: a second
+// copy of some KV lanes, in one memory.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
-#include <zoomr/paging/paged_kv_lane.hpp>
+#include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>  // std::copy_n
 
 namespace zoomr {
 inline namespace v0 {
 
-/// Keys as they are stored, with the scales of their rows where they have any: [page][KV lane][16][width]. Pages have
-/// the numbers of a pool beside it, so that the page table of a sequence says where its keys are here too; forks share
-/// them, and a page that no table names holds nothing. Whoever writes or copies a key in the pool does so here.
+/// Keys as they are stored, with the scales of their rows where they have any, or rounded to blocks of q8_0:
+/// [page][KV lane][16][width]. Pages have the numbers of a pool beside it, so that the page table of a sequence says
+/// where its keys are here too; forks share them, and a page that no table names holds nothing. Whoever writes or
+/// copies a key in the pool does so here.
 template <class T>
 class resident_keys {
  public:
   resident_keys() = default;
-  resident_keys(index_t lanes, index_t width, index_t pages)
-      : lanes_(lanes), width_(width), memory_(std::int64_t{pages} * page_numbers()) {}
+  /// @param blocks  they are rounded to q8_0; `width` is a multiple of 32
+  resident_keys(index_t lanes, index_t width, index_t pages, bool blocks)
+      : lanes_(lanes),
+        width_(width),
+        stored_(blocks ? 0 : std::int64_t{pages} * page_numbers<T>()),
+        rounded_(blocks ? std::int64_t{pages} * page_numbers<q8_0>() : 0) {}
 
-  static byte_count page_bytes(index_t lanes, index_t width) {
-    return std::int64_t{lanes} * head_numbers<T>(width) * static_cast<byte_count>(sizeof(T));
+  static byte_count page_bytes(index_t lanes, index_t width, bool blocks) {
+    return std::int64_t{lanes} * (blocks ? head_numbers<q8_0>(width) * static_cast<byte_count>(sizeof(q8_0))
+                                         : head_numbers<T>(width) * static_cast<byte_count>(sizeof(T)));
   }
-  static byte_count bytes(index_t lanes, index_t width, index_t pages) {
-    return bounded_product({pages, page_bytes(lanes, width)});
+  static byte_count bytes(index_t lanes, index_t width, index_t pages, bool blocks) {
+    return bounded_product({pages, page_bytes(lanes, width, blocks)});
   }
 
-  /// One KV lane of a sequence; it has keys alone.
+  /// Calls work(KV lane of a sequence), of keys alone: a paged_kv_lane<T>, or a paged_kv_lane<q8_0>.
   /// @param lane   [0, lanes)
-  /// @param pages  the sequence's page table, which must stay as long as the KV lane is used
-  paged_kv_lane<T> kv_lane(index_t lane, view<const index_t> pages) {
-    return {memory_.data() + lane * head_numbers<T>(width_),
-            page_numbers(),
-            {width_, 0, stored_size<T>(width_), 0, 0},
-            pages};
+  /// @param pages  the sequence's page table
+  template <class Work>
+  void with_kv_lane(index_t lane, view<const index_t> pages, Work work) {
+    rounded_.size() > 0 ? work(kv_lane(rounded_, lane, pages)) : work(kv_lane(stored_, lane, pages));
+  }
+  /// Keeps the key of a slot.
+  /// @param key  as it is stored in the pool
+  void keep(index_t lane, view<const index_t> pages, index_t slot, const T* key) {
+    if (rounded_.size() == 0) {
+      detail::copy_row(key, slot, kv_lane(stored_, lane, pages).key(slot), slot, width_);
+      return;
+    }
+    float numbers[shape::most_head_dim];
+    const view<float> row(numbers, {width_});
+    detail::read_row(key, slot, 1.0f, row);
+    detail::store_row(view<const float>(row), 1.0f, kv_lane(rounded_, lane, pages).key(slot), slot);
   }
   void copy_page(index_t from, index_t to) {
-    std::copy_n(memory_.data() + from * page_numbers(), page_numbers(), memory_.data() + to * page_numbers());
+    copy_page(stored_, from, to);
+    copy_page(rounded_, from, to);
   }
 
  private:
-  std::int64_t page_numbers() const { return lanes_ * head_numbers<T>(width_); }
+  template <class Number>
+  std::int64_t page_numbers() const {
+    return lanes_ * head_numbers<Number>(width_);
+  }
+  template <class Number>
+  paged_kv_lane<Number> kv_lane(buffer<Number>& memory, index_t lane, view<const index_t> pages) {
+    return {memory.data() + lane * head_numbers<Number>(width_),
+            page_numbers<Number>(),
+            {width_, 0, stored_size<Number>(width_), 0, 0},
+            pages};
+  }
+  template <class Number>
+  void copy_page(buffer<Number>& memory, index_t from, index_t to) {
+    if (memory.size() == 0) return;
+    const std::int64_t numbers = page_numbers<Number>();
+    std::copy_n(memory.data() + from * numbers, numbers, memory.data() + to * numbers);
+  }
 
   index_t lanes_ = 0;
   index_t width_ = 0;
-  buffer<T> memory_;
+  buffer<T> stored_;
+  buffer<q8_0> rounded_;
 };
 
 }  // namespace v0

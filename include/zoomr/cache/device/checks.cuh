@@ -48,6 +48,9 @@ struct device_checks {
       problem = "device_cache: it has one scale for all keys and one for all values, no tables";
     }
     if (problem == nullptr && limits.audit) problem = "device_cache: config.audit is for caches of the host";
+    if (problem == nullptr && limits.voter_keys != voter_storage::as_cache) {
+      problem = "device_cache: config.voter_keys = q8_0 is for caches of the host";
+    }
     if (problem == nullptr && in_engine) problem = engine_problem(model, limits);
     if (problem == nullptr && (model.head_dim != HeadDim || model.group() != Group)) {
       problem = "device_cache: the model's head_dim and group must be those of the template";

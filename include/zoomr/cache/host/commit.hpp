@@ -18,7 +18,7 @@ namespace zoomr {
 inline namespace v0 {
 namespace detail {
 
-/// KV lanes of which each choice reads all keys in their pages: over tiers none, since those are beside them.
+/// KV lanes of which each choice reads all keys in their pages: none where those are kept beside them.
 template <class Pool>
 index_t lanes_with_keys(const cache_core<Pool>& core) {
   if (!core.policy.selects || !core.policy.score.reads_keys || core.sizes.key_lanes > 0) return 0;

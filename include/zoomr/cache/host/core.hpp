@@ -65,7 +65,7 @@ struct cache_core {
         limits(settings),
         sizes(sizing::sized(model, policy, settings)),
         pool(sizing::make_pool(sizes, policy, settings)),
-        keys(sizes.key_lanes, model.head_dim, sizes.pool_pages()),
+        keys(sizes.key_lanes, model.head_dim, sizes.pool_pages(), sizes.rounded_keys),
         counts(sizing::counts_size(model, settings)),
         summaries(sizes, policy, settings),
         room(sizes, settings),
@@ -138,12 +138,12 @@ struct cache_core {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
   }
 
-  /// Keeps a key that was written to a page at hand too, if it is a voter's.
+  /// Keeps a key that was written to a page beside it too, if a voter's keys are kept there.
   /// @param pages  the page table in which `slot` is
   /// @param key    as it is stored there
   void keep_key(index_t layer, index_t kv_head, view<const index_t> pages, index_t slot, const number* key) {
     const index_t lane = sizes.key_lanes > 0 ? voters.place_of(layer, kv_head) : -1;
-    if (lane >= 0) copy_row(key, slot, keys.kv_lane(lane, pages).key(slot), slot, sizes.model.head_dim);
+    if (lane >= 0) keys.keep(lane, pages, slot, key);
   }
 
   /// What the model does to the logits of some heads of one KV head, of tokens from `position` on.
@@ -243,8 +243,9 @@ struct cache_core {
     const byte_count pages = state.held_pages();
     memory_use use;
     use.details = pages * pool.bytes_of_page();
-    use.summaries = sizes.summary_bytes(state.segment_count()) +
-                    pages * resident_keys<number>::page_bytes(sizes.key_lanes, sizes.model.head_dim);
+    use.summaries =
+        sizes.summary_bytes(state.segment_count()) +
+        pages * resident_keys<number>::page_bytes(sizes.key_lanes, sizes.model.head_dim, sizes.rounded_keys);
     use.metadata = state.metadata_bytes(sizes);
     return use;
   }

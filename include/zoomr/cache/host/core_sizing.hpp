@@ -46,7 +46,7 @@ struct core_sizing {
     const index_t pages = sizes.pool_pages();
     memory_use use;
     use.summaries = bounded_product({limits.max_sequences, sizes.summary_bytes(sizes.most_segments)}) +
-                    resident_keys<number>::bytes(sizes.key_lanes, model.head_dim, pages);
+                    resident_keys<number>::bytes(sizes.key_lanes, model.head_dim, pages, sizes.rounded_keys);
     use.metadata = bounded_product({limits.max_sequences, sequence_state::metadata_capacity(sizes, limits)}) +
                    page_stock::bytes(Pool::owns_pages ? pages : 0) + eviction_room::bytes(sizes, limits) +
                    (Pool::owns_pages ? sizes.table_pages * static_cast<byte_count>(sizeof(index_t)) : 0);
@@ -85,6 +85,7 @@ struct core_sizing {
           model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
           "config: a row of q8_0 or q4_0 is blocks of 32 numbers: head_dim and value_dim must be multiples of 32");
     }
+    if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
     if constexpr (Pool::owns_pages) {
       return layout(model, policy, limits, Pool::may_fail);
     } else {
@@ -93,6 +94,14 @@ struct core_sizing {
       ZOOMR_EXPECTS(problem == nullptr, problem);
       return layout::without_pages(model, policy, limits);
     }
+  }
+  static void expect_rounded_keys(const shape& model) {
+    ZOOMR_EXPECTS(Pool::owns_pages,
+                  "config: voter_keys = q8_0 goes by the pages of a pool: not over an engine's pages");
+    ZOOMR_EXPECTS(sizeof(number) > 1 && !in_blocks<number>,
+                  "config: voter_keys = q8_0 is for caches whose numbers have 16 bits or more");
+    ZOOMR_EXPECTS(model.head_dim % numbers_in_block == 0,
+                  "config: voter_keys = q8_0 are blocks of 32 numbers: head_dim must be a multiple of 32");
   }
   static memory_use with_pages(const layout& sizes, const config& limits, memory_use use) {
     const index_t pages = sizes.pool_pages();

@@ -52,7 +52,8 @@ struct layout {
                                // several, last queries at any time; 0: none
   index_t heard = 0;           // last queries that a choice hears; 0: the asking token's alone
   index_t voters = 0;          // heads whose queries it hears
-  index_t key_lanes = 0;       // KV lanes of voters whose keys are at hand while pages may not come; 0: pages always do
+  index_t key_lanes = 0;       // KV lanes of voters whose keys are kept beside the pages
+  bool rounded_keys = false;   // these are rounded to blocks of q8_0
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
@@ -80,7 +81,8 @@ struct layout {
     if (policy.segment.splits) most_segments = sizes.most_segments();
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
-    if (heard > 0 && pages_may_fail) key_lanes = voter_table::count_kv_lanes(model, sizes.voters);
+    rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
+    if (heard > 0 && (pages_may_fail || rounded_keys)) key_lanes = voter_table::count_kv_lanes(model, sizes.voters);
     blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
 
