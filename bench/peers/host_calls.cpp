@@ -9,6 +9,7 @@
 
 #include "../support/host.hpp"
 #include "../support/host_policies.hpp"
+#include "../support/host_prompt.hpp"
 #include "../support/host_scene.hpp"
 
 namespace zoomr_bench {
@@ -86,34 +87,6 @@ class step_scene : public any_scene {
   host_scene<Policy, T> scene_;
 };
 
-/// Seconds of `attend` for a prompt in chunks, under full attention.
-template <class T>
-double prompt_seconds(index_t tokens, index_t chunk, const executor& on) {
-  config limits;
-  limits.max_tokens = tokens, limits.max_batched_tokens = chunk, limits.threads = on;
-  any_kv_cache<T> cache =
-      kv_cache<std::remove_const_t<decltype(host_full)>, T>({1, heads, kv_heads, head_dim}, host_full, limits);
-  const sequence seq = cache.open();
-  const std::vector<token_id> ids(static_cast<std::size_t>(chunk));
-  const std::vector<float> keys = noise(std::int64_t{chunk} * kv_heads * head_dim, 1);
-  const std::vector<float> values = noise(std::int64_t{chunk} * kv_heads * head_dim, 2);
-  const std::vector<float> queries = noise(std::int64_t{chunk} * heads * head_dim, 3, query_scale);
-  std::vector<float> out(queries.size());
-  const auto packed = [&](auto& numbers, index_t rows) {
-    return view(numbers.data(), extents<3>{{chunk, rows, head_dim}});
-  };
-  double seconds = 0;
-  for (index_t at = 0; at < tokens; at += chunk) {
-    auto step = cache.begin(seq, ids, at + chunk == tokens);
-    step.append(0, packed(keys, kv_heads), packed(values, kv_heads));
-    const double from = now();
-    step.attend(0, packed(queries, heads), packed(out, heads));
-    seconds += now() - from;
-    step.commit();
-  }
-  return seconds;
-}
-
 template <class Make>
 any_scene* of_type(int type, Make make) {
   return type == 0 ? make(float{}) : type == 1 ? make(float16{}) : make(bfloat16{});
@@ -148,9 +121,9 @@ void zoomr_close(any_scene* scene) { delete scene; }
 /// @param tokens  a multiple of `chunk`
 double zoomr_prompt(int type, int tokens, int chunk, int threads) {
   const executor on = threads_of(threads);
-  return type == 0   ? prompt_seconds<float>(tokens, chunk, on)
-         : type == 1 ? prompt_seconds<float16>(tokens, chunk, on)
-                     : prompt_seconds<bfloat16>(tokens, chunk, on);
+  return type == 0   ? host_prompt<float>(tokens, chunk, on).run()
+         : type == 1 ? host_prompt<float16>(tokens, chunk, on).run()
+                     : host_prompt<bfloat16>(tokens, chunk, on).run();
 }
 /// Ceilings of one thread, in the same run: multiplications and additions a second, bytes read in order a second.
 double zoomr_peak_flops() { return peak_flops(); }

@@ -15,6 +15,7 @@ void add_score();
 void add_fill_budget();
 void add_checks();
 void add_step();
+void add_prompt();
 void add_step_engine_pages();
 void add_step_threads();
 void add_block_file();
@@ -40,7 +41,8 @@ void add_attend_flashinfer();
 
 inline void add_host_rows() {
   host::add_ceilings(), host::add_gather_attend(), host::add_score(), host::add_fill_budget(), host::add_checks();
-  host::add_step(), host::add_step_engine_pages(), host::add_step_threads(), host::add_block_file();
+  host::add_step(), host::add_prompt(), host::add_step_engine_pages(), host::add_step_threads();
+  host::add_block_file();
 }
 inline void add_device_rows() {
   device::add_copy(), device::add_step_quest(), device::add_step(), device::add_step_tiers();

@@ -33,7 +33,9 @@ void check_output(const token_result& got, const reference::history& past, std::
       [&](index_t t) { return past.key(t, layer, kv_head, pass_of(t)); },
       [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); }, past.logits, static_cast<index_t>(row),
       m.heads, position);
-  const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
+  const double allowed =
+      tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size())) +
+      tolerance::of_prompts<T>(m.head_dim, wanted.largest_logit);
   const double allowed_of_out = allowed + tolerance::of_path<T>(m.head_dim);
   CAPTURE(position);
   CAPTURE(wanted.lse);
