@@ -95,8 +95,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   ///                 caller's. nullptr unless the placement is tiered
   /// @param plan     how their pages come; it changes no result
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
-  /// host's tables. The device that is current is the cache's: every later call that plans or enqueues is refused while
-  /// another one is
+  /// host's tables. The device that is current is the cache's: every later call that begins a step or enqueues is
+  /// refused while another one is
   device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream queue,
                index_t splits = 0, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
@@ -144,9 +144,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
       if constexpr (!in_engine) base::expect_no_table(item, i);
       ZOOMR_EXPECTS(!fixed || !(stepped.in_prompt() || item.prompt_begins),
                     "begin: a step for a graph takes no prompt tokens");
-      ZOOMR_EXPECTS(item.positions.size() == 0, "begin: on a device model positions are positions");
-      expect_beginning(core_->host_policy, core_->limits, stepped, item);
-      expect_observed(core_->host_policy, stepped, item);
+      expect_passable(stepped, item);
     };
     base::plan_step(items, check, [&] {
       expect_ready();
@@ -168,6 +166,16 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     return begin(view<const step_item>(&item, {1}), fixed);
   }
 
+  /// How many tokens of each item a step would take that begins now with these items: as `kv_cache::plan`, on the host
+  /// alone. None begins, and nothing changes.
+  /// @param taken  [items]  out
+  /// @throws as `begin`, but for what it needs pages, tables or pinned memory for
+  /// @cost   O(ids): that of planning a step, twice
+  void plan(view<const step_item> items, view<index_t> taken) const {
+    const auto check = [this](const auto& stepped, const step_item& item) { expect_passable(stepped, item); };
+    base::plan_taken(items, taken, check, [this](const step_item& item) { plan_item(item); });
+  }
+
   /// A new sequence that is what `from` is, as kv_cache::fork. Pages are shared until one of the sequences writes
   /// there: the upload of a step copies those that it will write. With the placement engine_pages nothing is copied:
   /// which pages are shared is the engine's to know.
@@ -178,10 +186,17 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     core_->home.expect_current("fork");
     const detail::device_sequence& original = base::expect_unused(from);
     const sequence copy = base::open();
-    core_->state(copy.id).become(original, core_->sizes.ring, copy.id);
-    if constexpr (!in_engine) detail::share_pages(original.pages, core_->stock);
-    copy_sequence(*core_, from.id, copy.id, queue);
+    become(core_->state(copy.id), copy.id, original, from.id, queue);
     return copy;
+  }
+  /// The same into a sequence that is open, as `kv_cache::fork`: what it was is closed, and its handle stays.
+  /// @throws precondition_error while a step is in progress; nothing has changed
+  /// @cost   as above; none if both are the same
+  void fork(sequence from, sequence into, stream queue) {
+    core_->home.expect_current("fork");
+    const detail::device_sequence& original = base::expect_unused(from);
+    base::expect_open(into);
+    if (!(from == into)) become(base::emptied(into), into.id, original, from.id, queue);
   }
 
   /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
@@ -235,13 +250,26 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                                   " before this one: read what an earlier step gives, or call wait()");
   }
 
-  void plan_alone(view<const step_item> items, view<index_t> taken) {
+  void plan_alone(view<const step_item> items, view<index_t> taken) const {
     base::plan_alone(items, taken, [this](const step_item& item) { plan_item(item); });
   }
   template <class...>
   friend class grouped_device_cache;
 
-  void plan_item(const step_item& item) {
+  // What a sequence makes impossible, whatever pages there are.
+  void expect_passable(const detail::device_sequence& stepped, const step_item& item) const {
+    ZOOMR_EXPECTS(item.positions.size() == 0, "begin: on a device model positions are positions");
+    expect_beginning(core_->host_policy, core_->limits, stepped, item);
+    expect_observed(core_->host_policy, stepped, item);
+  }
+  void become(detail::device_sequence& copy, index_t id, const detail::device_sequence& original, index_t from,
+              stream queue) {
+    copy.become(original, core_->sizes.ring, id);
+    if constexpr (!in_engine) detail::share_pages(original.pages, core_->stock);
+    copy_sequence(*core_, from, id, queue);
+  }
+
+  void plan_item(const step_item& item) const {
     const auto& stepped = core_->state(item.seq.id);
     const detail::device_sizes& sizes = core_->sizes;
     detail::device_item& planned = core_->step.add(core_->host_policy, stepped, stepped.last_choice(), item,

@@ -95,6 +95,13 @@ class grouped_device_cache {
     expect_open(from);
     return open_as([&](auto& in, index_t, sequence original) { return in.fork(original, queue); }, from);
   }
+  /// As of `device_cache`.
+  /// @cost   as above
+  void fork(sequence from, sequence into, stream queue) {
+    const index_t id = expect_open(from), other = expect_open(into);
+    each([&](auto& in, index_t g) { in.expect_unused(handle(id, g)); });
+    each([&](auto& in, index_t g) { in.fork(handle(id, g), handle(other, g), queue); });
+  }
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
   bool ready() const {
@@ -110,7 +117,7 @@ class grouped_device_cache {
   /// @throws as `device_cache::begin`, of any group; nothing has changed
   /// @cost   plans each item twice, once to find out how many tokens are taken
   step_type begin(view<const step_item> items, bool fixed = false) {
-    table_->expect_items(items, "begin: block tables of groups are told by `block_table` of each");
+    table_->expect_items(items, no_pages);
     each([&](auto& in, index_t g) { in.plan_alone(table_->listed(items, g), table_->least()); });
     return begin_all(items, fixed, std::index_sequence_for<Caches...>{});
   }
@@ -119,10 +126,17 @@ class grouped_device_cache {
     return begin(view<const step_item>(&item, {1}), fixed);
   }
 
+  /// As of `device_cache`: the fewest tokens that a group would take.
+  void plan(view<const step_item> items, view<index_t> taken) const {
+    table_->plan(items, no_pages, taken, [this](auto work) { each(work); });
+  }
+
   index_t tokens(sequence seq) const { return group<0>().tokens(handle(expect_open(seq), 0)); }
   bool in_prompt(sequence seq) const { return group<0>().in_prompt(handle(expect_open(seq), 0)); }
 
  private:
+  static constexpr const char* no_pages = "begin: block tables of groups are told by `block_table` of each";
+
   sequence handle(index_t id, index_t g) const { return table_->handle(id, g); }
   index_t expect_open(sequence seq) const { return table_->expect_open(seq); }
 

@@ -146,14 +146,7 @@ class grouped_kv_cache {
   /// As of `any_kv_cache`: the fewest tokens that a group would take.
   void plan(view<const step_item> items, view<index_t> taken) const {
     expect_idle();
-    table().expect_items(items, no_pages);
-    each([&](cache_type& in, index_t g) {
-      in.plan(table().listed(items, g), taken);
-      for (index_t i = 0; i < items.size(); ++i) {
-        index_t& least = table().least()[i];
-        least = taken[i] = (std::min)(least, taken[i]);
-      }
-    });
+    table().plan(items, no_pages, taken, [this](auto work) { each(work); });
   }
 
   /// Writes which layer is in which group, and then the sequence of each group as `any_kv_cache::save` does.

@@ -89,13 +89,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws as `begin`, but for what it needs pages or block tables for
   /// @cost   O(ids): that of planning a step, twice
   void plan(view<const step_item> items, view<index_t> taken) const {
-    expect_extents("plan: taken is", taken, {{items.size()}});
-    core_->step.expect_idle();
-    for (index_t i = 0; i < items.size(); ++i) {
-      expect_passable(detail::expect_item(core_->states, items, i, core_->limits), items[i]);
-      taken[i] = items[i].ids.size();
-    }
-    plan_alone(items, taken);
+    const auto check = [this](const auto& stepped, const step_item& item) { expect_passable(stepped, item); };
+    base::plan_taken(items, taken, check, [this](const step_item& item) { plan_item(item); });
   }
 
   /// A new sequence that is what `from` is: committed tokens, index, active selection, what a rollback needs,
@@ -111,22 +106,15 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   sequence fork(sequence from) {
     const detail::sequence_state& original = expect_unused(from);
     const sequence copy = base::open();
-    state(copy.id).become(original, core_->sizes);
-    if constexpr (pool_type::owns_pages) {
-      detail::share_pages(original.pages, core_->pool);
-    }
+    become(state(copy.id), original);
     return copy;
   }
   /// The same into a sequence that is open, as llama.cpp copies sequences: what it was is closed, and its handle stays.
   /// @throws precondition_error while a step is in progress
   void fork(sequence from, sequence into) {
-    expect_unused(from);
-    detail::sequence_state& copy = expect_unused(into);
-    if (from == into) return;
-    core_->clear(copy);
-    copy.generation = into.generation;  // the handle that the caller has
-    copy.become(state(from.id), core_->sizes);
-    if constexpr (pool_type::owns_pages) detail::share_pages(copy.pages, core_->pool);
+    const detail::sequence_state& original = expect_unused(from);
+    expect_open(into);
+    if (!(from == into)) become(base::emptied(into), original);
   }
 
   /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
@@ -317,6 +305,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     ZOOMR_EXPECTS(layer >= 0 && layer < model.layers && kv_head >= 0 && kv_head < model.kv_heads,
                   "there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
     return layer * model.kv_heads + kv_head;
+  }
+
+  void become(detail::sequence_state& copy, const detail::sequence_state& original) {
+    copy.become(original, core_->sizes);
+    if constexpr (pool_type::owns_pages) detail::share_pages(original.pages, core_->pool);
   }
 
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }

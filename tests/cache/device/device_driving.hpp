@@ -157,6 +157,8 @@ class device_as_host {
   zoomr::sequence open() { return cache_.open(); }
   void close(zoomr::sequence seq) { cache_.close(seq); }
   zoomr::sequence fork(zoomr::sequence from) { return cache_.fork(from, zoomr::stream{}); }
+  void fork(zoomr::sequence from, zoomr::sequence into) { cache_.fork(from, into, zoomr::stream{}); }
+  void plan(view<const zoomr::step_item> items, view<index_t> taken) const { cache_.plan(items, taken); }
   step_type begin(view<const zoomr::step_item> items) {
     ++operations_on_device;
     if (!cache_.ready()) cache_.wait();

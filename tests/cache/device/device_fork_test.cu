@@ -106,6 +106,39 @@ TEST_CASE("forks of policies that evict: pages to which tokens move, sums and re
   check_forks(small::raas, 12);
 }
 
+TEST_CASE("an open sequence becomes what another is, and its handle stays") {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 37, 5);
+  const tape end = with_other_end(says, 60, says.prompt, 7),
+             other = make_tape(model, kind::peaked, markup::sentences, tokens, 30, 6);
+  const auto check_into = [&](const auto& plain, const auto& policy, const zoomr::config& limits) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    device_player<policy_type> device(model, policy, limits);
+    device.open(says), device.open(other);
+    device.play_plainly(0, 60), device.play_plainly(1, 50);
+    const zoomr::sequence from = device.at(0).seq, into = device.at(1).seq;
+    device.cache.fork(from, into), device.cache.fork(into, into);
+    device.at(1) = {into, &end, device.at(0).log};
+    device.play_plainly(1), device.play_plainly(0);
+    for (index_t v = 0; v < 2; ++v) {
+      player<std::remove_cvref_t<decltype(plain)>> alone(model, plain, limits_for(tokens));
+      alone.open(v == 0 ? says : end);
+      alone.play_plainly();
+      compare(alone.at(0).log, device.at(v).log);
+    }
+    const std::vector<token_id> ids{1};
+    device.rollback(0, tokens - 1);
+    const auto step = device.cache.cache().begin(from, view<const token_id>(ids));
+    CHECK(sentence_of([&] { device.cache.fork(from, into); }) ==
+          "zoomr: a step is in progress: commit or drop it first");
+  };
+  const zoomr::config limits = limits_for(tokens, 2);
+  check_into(small::zoomr_second_pass, small::zoomr_second_pass, limits);
+  check_into(small::h2o, small::h2o, limits);
+  check_into(small::zoomr_voters, small::zoomr_voters, limits);
+  const auto tiered = with_placement(small::quest, zoomr::tiered<>{});
+  check_into(small::quest, tiered, arena_limits(tiered, limits, 9));
+}
+
 TEST_CASE("an eviction moves tokens into pages that others go on reading") {
   using policy_type = std::remove_const_t<decltype(small::snapkv)>;
   const tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 70, 5);

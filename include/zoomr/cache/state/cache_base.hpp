@@ -78,6 +78,20 @@ class cache_base {
     core_->step.active = true;
   }
 
+  // `plan` of both.
+  // @param check      check(state, item)  throws if no such step can be
+  // @param plan_item  as of `plan_alone`
+  template <class Check, class PlanItem>
+  void plan_taken(view<const step_item> items, view<index_t> taken, Check check, PlanItem plan_item) const {
+    expect_extents("plan: taken is", taken, {{items.size()}});
+    core_->step.expect_idle();
+    for (index_t i = 0; i < items.size(); ++i) {
+      check(detail::expect_item(core_->states, items, i, core_->limits), items[i]);
+      taken[i] = items[i].ids.size();
+    }
+    plan_alone(items, taken, plan_item);
+  }
+
   // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
   // @param taken      [items]  lowered to it
   // @param plan_item  plan_item(item)  adds it to the step
@@ -116,6 +130,13 @@ class cache_base {
     auto& going_back = expect_unused(seq);
     ZOOMR_EXPECTS(tokens >= 0 && tokens <= going_back.tokens(), "rollback: the position must lie in 0 ... tokens(seq)");
     return going_back;
+  }
+  // What an open sequence was is forgotten, as if it were closed; its handle stays, for what it becomes.
+  auto& emptied(sequence seq) {
+    auto& state = expect_open(seq);
+    core_->clear(state);
+    state.generation = seq.generation;
+    return state;
   }
   // The state of an open sequence.
   // @throws precondition_error if the handle is of no open sequence

@@ -5,6 +5,7 @@
 
 #include <zoomr/cache/state/sequences.hpp>
 
+#include <algorithm>    // std::min
 #include <cstdint>      // std::uint32_t
 #include <exception>    // std::exception
 #include <string>       // std::string, std::to_string
@@ -141,6 +142,17 @@ class layer_groups {
     ZOOMR_EXPECTS(items.size() <= static_cast<index_t>(least_.size()),
                   "begin: a sequence can take part in a step only once");
     for (index_t i = 0; i < items.size(); ++i) least_[static_cast<std::size_t>(i)] = items[i].ids.size();
+  }
+  /// How many tokens of each item a step in all groups would take: the fewest that one takes.
+  /// @param taken  [items]  out
+  /// @param each   as of `open_as`; a group has `plan`
+  template <class Each>
+  void plan(view<const step_item> items, const char* no_pages, view<index_t> taken, Each each) {
+    expect_items(items, no_pages);
+    each([&](const auto& group, index_t g) {
+      group.plan(listed(items, g), taken);
+      for (index_t i = 0; i < items.size(); ++i) taken[i] = least()[i] = (std::min)(least()[i], taken[i]);
+    });
   }
   /// [sequences]  tokens of item i that each group takes
   view<index_t> least() { return view<index_t>(least_); }
