@@ -192,8 +192,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `needs_second_pass` was told; a prompt's tokens are all accepted,
   /// or none
-  /// @param queue     of a prompt, its segments' summaries and at its end the first choice are enqueued here; and
-  ///                  what evicts tokens that are due, with the summaries of what is left
+  /// @param queue     of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
+  ///                  choice are enqueued here; and what evicts tokens that are due, with the summaries of what is left
   void commit(view<const index_t> accepted, stream queue) {
     expect_commit(accepted, queries_needed());
     expect_uploaded(accepted, queue);
@@ -204,7 +204,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     for (index_t i = 0; i < base::items(); ++i) {
       if (accepted[i] > 0) last.commit_queries(at(i), queue);
     }
-    if (last.evict_tokens(queue) || listed.tokens > 0 || listed.closings > 0) last.after_prompt(queue);
+    if (last.evict_tokens(queue) || listed.tokens > 0 || listed.closings > 0) last.after_commit(queue);
     abandon();
   }
   void commit(index_t accepted, stream queue) { commit(view<const index_t>(&accepted, {1}), queue); }
@@ -267,7 +267,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
-    if (item.prompt || item.chooses) return item.chooses || core_->observes(item);
+    if (item.chooses || item.goes_on()) return true;
+    if (item.prompt) return core_->observes(item);
     const detail::cache_sizes& sizes = core_->sizes;
     return sizes.remembers_queries() || sizes.drifts || pass_ == 1 || core_->step.layers.any_seen();
   }

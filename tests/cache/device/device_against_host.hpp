@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cache/device/device_driving.hpp>
+#include <cache/support/small_policies.hpp>
 #include <support/tolerance.hpp>
 
 #include <doctest/doctest.h>
@@ -24,6 +25,7 @@ inline part next_chunk(dice& random, const tape& says, index_t v, index_t now) {
 }
 
 inline constexpr index_t short_draft = 6;
+inline index_t whole_percent = 0;  // of drafts, that are passed whole where nothing is evicted after them
 
 /// The prompt in chunks, then single tokens, drafts, steps that are dropped, and rollbacks.
 /// @param longest_draft  of drafts of more than `short_draft` tokens any may be wrong, of others the last
@@ -48,6 +50,7 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed, index_
     const std::size_t right = draft.ids.size() - 1;
     token_id& wrong = draft.ids[right < short_draft ? right : random.roll() % (right + 1)];
     if (random.chance(40)) wrong = random.chance(50) ? delimiter_id : random.between(1, 30);
+    draft.whole = whole_percent > 0 && !evicts_later<Policy> && random.chance(whole_percent);
     plays.play({draft}, until);
     longest = std::max(longest, plays.tokens());
     const bool stays = least_rollback(policy, says.prompt, plays.tokens() + 3) <= plays.tokens();
@@ -121,7 +124,7 @@ void check(const Policy& policy, kind look, markup text, std::uint64_t seed, boo
 /// Three sequences: prompts of short sentences one after the other in chunks, then steps with any of them, in which a
 /// prompt's chunk may stand beside drafts.
 template <class Player>
-void play_together(Player& plays, std::uint64_t seed, index_t longest_draft = 3) {
+void play_together(Player& plays, std::uint64_t seed, index_t longest_draft = 3, bool wholes = false) {
   dice random(seed);
   const auto next_of = [&](index_t v) {
     const tape& says = *plays.at(v).says;
@@ -138,6 +141,7 @@ void play_together(Player& plays, std::uint64_t seed, index_t longest_draft = 3)
       part next = next_of(v);
       if (packed + next.ids.size() > 48) continue;
       packed += next.ids.size();
+      next.whole = wholes && random.chance(whole_percent);
       parts.push_back(std::move(next));
     }
     if (!parts.empty()) plays.play(parts);
@@ -158,8 +162,9 @@ void check_together(const Policy& policy, std::uint64_t seed, index_t longest_dr
     says.push_back(make_tape(model, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 60, 30, seed + v));
   }
   for (const tape& one : says) host.open(one), device.open(one);
-  play_together(host, seed, longest_draft);
-  play_together(device, seed, longest_draft);
+  const bool wholes = whole_percent > 0 && !evicts_later<Policy>;
+  play_together(host, seed, longest_draft, wholes);
+  play_together(device, seed, longest_draft, wholes);
   for (index_t v = 0; v < 3; ++v) compare(host.at(v).log, device.at(v).log);
 }
 

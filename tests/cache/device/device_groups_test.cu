@@ -63,6 +63,7 @@ struct both {
   grouped_kv_cache<> host;
   grouped_device_cache<typename Groups::device_type...> device;
   index_t second_passes = 0;
+  index_t wholes = 0;  // items that were passed whole
 
   explicit both(std::vector<index_t> table, Groups&... groups)
       : group_of(std::move(table)),
@@ -78,15 +79,22 @@ struct both {
   }
 
   /// One step of a sequence in both.
-  /// @return  tokens taken
-  index_t step(sequence on_host, sequence on_device, view<const token_id> ids, bool ends, bool commits, bool at_once) {
+  /// @param whole  it takes all ids; the last `wrong` ones are not accepted
+  /// @return  tokens accepted
+  index_t step(sequence on_host, sequence on_device, view<const token_id> ids, bool ends, bool commits, bool at_once,
+               bool whole = false, index_t wrong = 0) {
     const index_t before = host.tokens(on_host);
-    auto a = host.begin(on_host, ids, ends);
-    auto b = device.begin(on_device, ids, ends);
+    zoomr::step_item of_host{on_host, ids, ends}, of_device{on_device, ids, ends};
+    of_host.whole = of_device.whole = whole;
+    index_t planned = 0;
+    device.plan(view<const zoomr::step_item>(&of_device, {1}), view<index_t>(&planned, {1}));
+    auto a = host.begin(view<const zoomr::step_item>(&of_host, {1}));
+    auto b = device.begin(view<const zoomr::step_item>(&of_device, {1}));
     const zoomr::stream on{};
     REQUIRE(b.taken(0) == a.taken(0));
+    REQUIRE(planned == a.taken(0));
     REQUIRE(b.passes() == a.passes());
-    const index_t accepted = a.taken(0);
+    const index_t accepted = a.taken(0) - wrong;
     index_t pass = 0;
     do {
       const index_t tokens = a.tokens(), first = a.position(0);
@@ -147,14 +155,20 @@ struct both {
       const index_t count = now < prompt ? std::min(prompt - now, random.between(5, 30)) : random.between(1, 4);
       const auto next = view<const token_id>(ids).slice(now, std::min(now + count, 120));
       const bool ends = now < prompt && now + count >= prompt;
-      now += step(here, there, next, ends, !random.chance(15), random.chance(50));
+      const bool whole = now >= prompt && random.chance(40);
+      const index_t wrong = whole && random.chance(30) ? next.size() - 1 : 0;
+      now += step(here, there, next, ends, !random.chance(15), random.chance(50), whole, wrong);
+      wholes += whole ? 1 : 0;
       if (now > prompt + 20 && random.chance(12)) {
         const index_t back = now - random.between(1, 6);
         host.rollback(here, back), device.rollback(there, back);
         now = back;
       }
       if (now > prompt && random.chance(10)) {
-        const sequence forked = host.fork(here), forked_there = device.fork(there, zoomr::stream{});
+        const bool into_open = random.chance(50);
+        const sequence forked = into_open ? host.open() : host.fork(here);
+        const sequence forked_there = into_open ? device.open() : device.fork(there, zoomr::stream{});
+        if (into_open) host.fork(here, forked), device.fork(there, forked_there, zoomr::stream{});
         host.close(here), device.close(there);
         here = forked, there = forked_there;
       }
@@ -214,6 +228,7 @@ TEST_CASE("a choice for all layers of a group asks again in a second pass that a
   both all({0, 1, 2, 1, 0}, *asks, *votes, *drifts);
   for (const std::uint64_t seed : seeds_from(13, 2)) all.play(markup::pairs, seed);
   CHECK(all.second_passes > 5);
+  CHECK(all.wholes > 5);
 }
 
 TEST_CASE("what does not fit together is refused, and what fails in one group has happened in none") {

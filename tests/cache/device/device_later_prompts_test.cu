@@ -12,13 +12,25 @@ namespace {
 
 // A conversation in any chunks, drafts and rollbacks, and steps that are dropped.
 template <class Policy, class Player>
-void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all) {
+void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all, bool takes_back = false) {
   dice random(seed);
   all.longest.clear();
   while (!plays.done()) {
     if (random.chance(4)) roll_back(policy, plays, 0, random, all);
-    any_step(plays, random, all);
+    any_step(plays, random, all, takes_back);
   }
+}
+
+template <class Policy>
+void check_life(const Policy& policy, const tape& says, const zoomr::config& limits, std::uint64_t seed,
+                happened& of_host, happened& of_device, bool takes_back = false) {
+  player<Policy> host(model, policy, limits);
+  device_player<Policy> device(model, policy, limits);
+  device.cache.fixed = seed % 2 == 0;
+  host.open(says), device.open(says);
+  live(policy, host, seed, of_host, takes_back), live(policy, device, seed, of_device, takes_back);
+  CHECK(host.second_passes == device.second_passes);
+  compare(host.at(0).log, device.at(0).log);
 }
 
 template <class Policy>
@@ -29,17 +41,30 @@ void check_conversations(const Policy& policy, std::uint64_t first, const zoomr:
     const tape says = conversation(model, seed, seed % 2 == 0 ? kind::peaked : kind::uniform);
     zoomr::config limits = limits_for(says.size());
     limits.logits = rule;
-    player<Policy> host(model, policy, limits);
-    device_player<Policy> device(model, policy, limits);
-    device.cache.fixed = seed % 2 == 0;
-    host.open(says), device.open(says);
-    live(policy, host, seed, of_host), live(policy, device, seed, of_device);
-    CHECK(host.second_passes == device.second_passes);
-    compare(host.at(0).log, device.at(0).log);
+    check_life(policy, says, limits, seed, of_host, of_device);
   }
   CHECK(of_host.rolled_into == of_device.rolled_into);
   CHECK(of_host.rolled_before == of_device.rolled_before);
   CHECK(of_host.refused == of_device.refused);
+}
+
+// The same of items that are passed whole, also where the wrong ones of their tokens are taken back.
+// @return  how often they were
+template <class Policy>
+index_t check_whole(const Policy& policy, std::uint64_t first, const zoomr::logit_rule& rule = {}) {
+  happened of_host, of_device;
+  for (const std::uint64_t seed : seeds_from(first, 2)) {
+    CAPTURE(seed);
+    const tape text = conversation(model, seed, seed % 2 == 0 ? kind::peaked : kind::uniform);
+    const tape says = with_whole_items(policy, text, seed);
+    REQUIRE(says.whole_items.size() > 1);
+    zoomr::config limits = limits_for(says.size() + 3);
+    limits.max_draft_tokens = 23;
+    limits.logits = rule;
+    check_life(policy, says, limits, seed, of_host, of_device, !evicts_later<Policy>);
+  }
+  CHECK(of_host.taken_back == of_device.taken_back);
+  return of_host.taken_back;
 }
 
 }  // namespace
@@ -73,18 +98,62 @@ TEST_CASE("a window moves on through a later prompt") {
   check_conversations(small::full, 91, rule);
 }
 
-TEST_CASE("an item is not passed whole where a draft would end before its last token") {
-  const tape says = make_tape(model, kind::uniform, markup::sentences, 100, 61, 3);
-  device_player<std::decay_t<decltype(small::quest)>> plays(model, small::quest, limits_for(says.size()));
+TEST_CASE("an item that is passed whole: its commit makes the choice that is due, from sums of queries or without") {
+  const index_t taken_back = check_whole(small::zoomr_second_pass, 101) + check_whole(small::zoomr_follow, 105);
+  CHECK(taken_back > 0);
+}
+TEST_CASE("an item that is passed whole: each row of its choice is made, or has not drifted") {
+  check_whole(small::by_layer, 111);
+  check_whole(small::drifting, 115);
+  check_whole(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 121);
+}
+TEST_CASE("an item that is passed whole: each token chooses for itself, among the segments of before") {
+  check_whole(small::quest, 131);
+}
+TEST_CASE("an item that is passed whole: heads that vote hear its last queries") {
+  check_whole(small::sentence_voters, 141);
+  check_whole(small::unsure_voters, 145);
+}
+TEST_CASE("an item that is passed whole: tokens are evicted at its end, and what is left is chosen from") {
+  check_whole(small::sentence_kv, 151);
+  check_whole(small::raas, 155);
+  check_whole(small::evicting, 161);
+}
+TEST_CASE("an item that is passed whole: pages that are freed after it, and a window that moves on in it") {
+  check_whole(small::window, 171);
+  zoomr::logit_rule rule;
+  rule.window = 19;
+  check_whole(small::by_layer, 181, rule);
+}
+
+TEST_CASE("what a step would take is said beforehand, and refused as a step is; nothing is waited for") {
+  const tape says = make_tape(model, kind::uniform, markup::sentences, 150, 61, 3);
+  device_player<std::decay_t<decltype(small::by_layer)>> plays(model, small::by_layer, limits_for(says.size()));
   plays.open(says);
-  plays.play_plainly(0, 61);
-  part whole = plays.next(0, 6);
-  whole.whole = true;
-  CHECK(sentence_of([&] { plays.play({whole}); }) ==
-        "zoomr: begin: a device cannot pass an item whole where a draft would end before its last token");
-  CHECK(plays.tokens() == 61);
-  whole.ids.resize(3);  // the last one closes a page
-  CHECK(plays.play({whole}) == std::vector<index_t>{3});
+  plays.play_plainly(0, 70);
+  const std::vector<token_id> ids = says.between(70, 90);
+  zoomr::step_item item{plays.at(0).seq, view<const token_id>(ids)};
+  std::vector<index_t> taken(1, -1);
+  const auto plan = [&] { plays.cache.plan(view<const zoomr::step_item>(&item, {1}), view<index_t>(taken)); };
+  plan();
+  CHECK(taken[0] > 0);
+  CHECK(taken[0] < 8);
+  CHECK(plays.tokens() == 70);
+  CHECK(plays.play({plays.next(0, 20)}) == taken);
+  item.prompt_begins = true;
+  plan();
+  CHECK(taken[0] == 20);
+  item.positions = view<const index_t>(taken);
+  CHECK(sentence_of(plan) == "zoomr: begin: on a device model positions are positions");
+  item.positions = {}, item.prompt_begins = false, item.whole = true;
+  CHECK(sentence_of(plan) ==
+        "zoomr: begin: an item that is passed whole has 20 tokens, config.max_draft_tokens is 8: raise it, or begin a "
+        "later prompt");
+  CHECK(sentence_of([&] { plays.cache.plan(view<const zoomr::step_item>(&item, {1}), view<index_t>()); }) ==
+        "zoomr: plan: taken is [0], wanted [1]");
+  item.ids = item.ids.slice(0, 1);
+  const auto step = plays.cache.begin(view<const zoomr::step_item>(&item, {1}));
+  CHECK(sentence_of(plan) == "zoomr: a step is in progress: commit or drop it first");
 }
 
 }  // namespace zoomr_test

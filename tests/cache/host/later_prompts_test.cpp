@@ -51,12 +51,6 @@ TEST_CASE("items that are passed whole are attended, and chosen behind, as by th
   });
 }
 
-/// Tokens may be evicted at the end of an item, so that it cannot be rolled back.
-template <class Policy>
-constexpr bool evicts_later = requires(const Policy& of) {
-  of.evict.every;
-};
-
 template <class Player>
 void save_and_load(Player& plays, index_t v, happened& all) {
   memory_sink saved;

@@ -144,6 +144,11 @@ inline constexpr auto by_keys =
 /// Its choices read keys: on the host.
 template <class Policy>
 inline constexpr bool reads_keys = ::zoomr::key_scorer<decltype(Policy::score)>;
+/// It evicts tokens while decoding: an item cannot be passed whole where that happens in its middle.
+template <class Policy>
+inline constexpr bool evicts_later = requires(const Policy& of) {
+  of.evict.every;
+};
 /// Of all KV heads, not of voters alone: not over tiers.
 template <class Policy>
 inline constexpr bool reads_all_keys = reads_keys<Policy> && !::zoomr::share_aggregator<decltype(Policy::aggregate)>;

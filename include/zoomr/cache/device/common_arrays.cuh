@@ -62,7 +62,7 @@ struct common_arrays {
   float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
   drift_products* products = nullptr;  // [decode_tokens][layer_rows]
   index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses again
-  float* choice_queries = nullptr;     // [sequences][layers][heads][head_dim]  queries of the prompt's last token
+  float* choice_queries = nullptr;     // [sequences][layers][heads][head_dim]  of an item's last token, for its commit
   level* levels = nullptr;             // [places][place_rows][segments]
   selection_row* rows = nullptr;       // [places][place_rows]
   float* scores = nullptr;             // [decode_tokens][heads][segments]
@@ -227,7 +227,7 @@ struct common_arrays {
     return {sums + (record * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
   }
-  /// The queries of the token that has ended the prompt.  [heads, head_dim]
+  /// The queries of the token whose choice is made by the commit.  [heads, head_dim]
   ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
     return {choice_queries + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};

@@ -228,9 +228,9 @@ struct device_core {
     }
   }
 
-  /// Makes the first `accepted` tokens of an item part of its sequence. What a prompt has closed, and what the first
-  /// choice after it needs, is listed in the last table: a step after the prompt closes at most three segments, so that
-  /// the next one's table has room for all.
+  /// Makes the first `accepted` tokens of an item part of its sequence. What a prompt has closed, or an item that was
+  /// passed whole, is listed in the last table, with what the choice after it needs: any other step closes at most
+  /// three segments, so that the next one's table has room for all.
   void commit_item(device_item& item, index_t accepted) {
     device_sequence& sequence = state(item.seq);
     if (accepted == 0) return;
@@ -244,13 +244,14 @@ struct device_core {
     free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.noted, sizes.carried > 0, sequence, sequence.sums,
                             item.prompt);
-    if (item.prompt || item.due.kept > 0) {
+    if (item.prompt || item.goes_on() || item.due.kept > 0) {
       list_closings(step_table::commit, item.seq);
       sequence.known_segments = sequence.segment_count();
     }
-    if (!item.chooses || accepted < item.tokens) return;
+    const bool at_commit = item.chooses_at_commit();
+    if ((!item.chooses && !at_commit) || accepted < item.tokens) return;
+    if (at_commit) listed[step_table::commit].tokens.push_back(choice_at_commit(*this, item));
     sequence.activate({item.last(), item.place}, sizes.ring);
-    if (item.prompt) listed[step_table::commit].tokens.push_back(first_choice(*this, item));
   }
 
  private:

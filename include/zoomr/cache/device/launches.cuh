@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step enqueues: the kernels' launches, part by part. `device_step` calls them, in this order: `upload`,
 // `update_index` and `choices().begin` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
-// and `after_prompt` in its commit. All go to the stream that the caller gives; nothing waits for the device.
+// and `after_commit` in its commit. All go to the stream that the caller gives; nothing waits for the device.
 //
 // Until the stream has passed them the caller leaves keys, values, queries and outputs alone, and the host the pinned
 // table. All else that a launch needs it has by value, or is in the cache's own arrays.
@@ -204,13 +204,14 @@ struct device_launches : device_pass<Policy, T> {
     return any;
   }
 
-  /// Summarises what a chunk of a prompt has closed, and anew what is left after an eviction; and where a prompt ends,
-  /// makes the first choice. It comes after `evict_tokens`: summaries are of the tokens that are left.
-  void after_prompt(stream queue) const {
+  /// Summarises what a chunk of a prompt has closed, or an item that was passed whole, and anew what is left after an
+  /// eviction; then makes the choices of the commit. It comes after `evict_tokens`: summaries are of the tokens that
+  /// are left.
+  void after_commit(stream queue) const {
     upload(queue);
     update_index(queue);
     choices().summarize_again(queue);
-    choices().choose_first(queue);
+    choices().choose_at_commit(queue);
   }
 };
 

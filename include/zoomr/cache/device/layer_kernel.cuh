@@ -36,6 +36,20 @@ __device__ void store_rows(const common_arrays<T>& a, const device_token& token,
   }
 }
 
+/// Keeps a token's queries in the heads of one KV head, for the choice that its commit makes. All threads of a block
+/// call it.
+template <class T, class Number>
+__device__ void note_queries(const common_arrays<T>& a, const device_token& token, index_t kv_head,
+                             const layer_inputs<Number>& in) {
+  const shape& model = a.sizes.model;
+  const view<float, 2> to = a.asking_of(token.sequence, in.layer);
+  const index_t numbers = model.group() * model.head_dim;
+  for (auto i = static_cast<index_t>(threadIdx.x); i < numbers; i += static_cast<index_t>(blockDim.x)) {
+    const index_t head = kv_head * model.group() + i / model.head_dim, d = i % model.head_dim;
+    to(head, d) = to_float(in.queries(token.row, head, d));
+  }
+}
+
 /// The running sums of a token's queries, as remember_kernel makes them, without its neighbours: those of a draft go on
 /// from the last one that an earlier launch has written.
 template <class T, class Number>
@@ -153,6 +167,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
 
   index_t blocks = 1;  // that share the row
   if constexpr (reads_summaries<Policy>) {
+    if (is_first && token.noted) note_queries(a, token, kv_head, in);
     using summary = typename device_arrays<Policy, T>::number;
     row_to_score<Number, summary> row;
     if (scores) row = rows_to_score<T, Number, summary>{a, a.summaries, in.layer, in.queries, 0, a.scales}.at(i);

@@ -37,10 +37,12 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.segments = sequence.segment_count();
   token.sums = position + 1 - (std::max)(known.asks_from, generated_from);
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
-  token.reads = sequence.choices.empty() ? -1 : sequence.choices.back().place;
-  token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, prompt_end, item.open_begin);
+  token.reads = sequence.active_place();
+  token.zone = zone_in(item, position, [&](index_t at) {
+    return zones_of_query(core.policy.zone, core.limits.logits.window, at, prompt_end, item.open_begin);
+  });
   token.prompt = item.prompt;
-  token.noted = item.prompt && item.chooses && last;
+  token.noted = item.chooses_at_commit() && last;
   token.dense = item.prompt || position < core.limits.min_sparse_context || known.action == refresh_action::everything;
   const bool chosen = second_pass && !chooses_for_next_tokens(core.host_policy);
   if (chosen && item.chooses) token.reads = item.place;
@@ -49,10 +51,12 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   return token;
 }
 
-/// The token that has ended a prompt asks for the first choice, on what is left after eviction. Its queries are stored
-/// by sequence (common_arrays::choice_queries), so that this is its row.
+/// The last token of an item whose commit makes its choice: at the end of a prompt, or where it has waited. Scored are
+/// the segments of after the item, on what is left after eviction. Its queries are stored by sequence
+/// (common_arrays::choice_queries), so that this is its row.
+/// @pre  the item is committed, and the choice that was active still is
 template <class Core>
-device_token first_choice(Core& core, const device_item& item) {
+device_token choice_at_commit(Core& core, const device_item& item) {
   device_sequence& sequence = core.state(item.seq);
   const index_t position = sequence.tokens() - 1;
   const index_t open_begin = core.host_policy.segment.open_begin(sequence.segmenting.data());
@@ -62,10 +66,14 @@ device_token first_choice(Core& core, const device_item& item) {
   token.slot = sequence.slot_end(position);
   token.held = Core::held(sequence);
   token.segments = sequence.segment_count();
+  if (!item.prompt)
+    token.sums = position + 1 - (std::max)(core.step.token(item, position).asks_from, sequence.last_prompt_end());
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
+  token.reads = sequence.active_place();
   token.chooses = item.place;
   token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);
-  token.prompt = true;
+  token.prompt = item.prompt;
+  token.if_drifted = item.waits == refresh_action::choose_if_drifted;
   return token;
 }
 

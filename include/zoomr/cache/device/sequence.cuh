@@ -32,6 +32,8 @@ struct device_sequence : token_state {
 
   /// Position of the token that made the active choice; -1: there is none.
   index_t last_choice() const { return choices.empty() ? -1 : choices.back().position; }
+  /// Where it is.
+  index_t active_place() const { return choices.empty() ? -1 : choices.back().place; }
   /// True if what was active before the token at `position` is still there.
   bool reaches(index_t position) const { return !dropped || (!choices.empty() && choices.front().position < position); }
 
@@ -78,6 +80,9 @@ struct device_item : planned_item {
   index_t place = -1;  // of the choice that its last token makes and that stays active
   index_t pages = 0;   // of its sequence that the device knows once its table is there
   eviction_due due;    // by its commit
+
+  /// Its last token makes a choice when all of its tokens are committed.
+  bool chooses_at_commit() const { return (prompt && chooses) || waits != refresh_action::keep; }
 };
 
 }  // namespace detail

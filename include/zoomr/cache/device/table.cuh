@@ -21,8 +21,8 @@ namespace detail {
 /// One token of a pass, as the host has planned it. Positions and slots are those of its sequence.
 ///
 /// Its index in the table names its rows of scores, votes and ranges (layout.cuh); where choices do not stay active it
-/// is also the place of the token's own choice. In table 2 a token is the last one of a prompt that has ended, and
-/// `row` is its sequence: its queries are in `common_arrays::choice_queries`.
+/// is also the place of the token's own choice. In table 2 a token is the last one of a prompt that has ended, or of an
+/// item that was passed whole, and `row` is its sequence: its queries are in `common_arrays::choice_queries`.
 struct device_token {
   index_t sequence = 0;
   index_t position = 0;
@@ -36,7 +36,7 @@ struct device_token {
   zone_bounds zone;      // of its query
   bool dense = false;    // attends to everything, in all layers
   bool prompt = false;
-  bool noted = false;       // it ends a prompt, and its queries make the first choice
+  bool noted = false;       // its queries make the choice of the commit
   bool if_drifted = false;  // it chooses only where its query has turned away from that of the active choice
 };
 

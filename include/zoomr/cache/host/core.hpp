@@ -175,14 +175,8 @@ struct cache_core {
     if (state.moved.plain()) return zones_of_query(policy.zone, limits.logits.window, position, prompt_end, open_begin);
     return zones_of_query(policy.zone, 0, position, prompt_end, open_begin).seen_from(window_of(state).first(position));
   }
-  /// The zones of a token of an item, in its pass. Where an item that is passed whole goes on after the end of a
-  /// draft, the back zone begins where it did there: what no segment holds yet is read.
   zone_bounds zone_of(const sequence_state& state, const planned_item& item, index_t position) const {
-    zone_bounds zone = zone_at(state, position, item.open_begin);
-    if (!item.goes_on() || position <= item.draft_end) return zone;
-    const index_t back = (std::min)(zone.back, zone_at(state, item.draft_end, item.open_begin).back);
-    zone.back = (std::max)(zone.front, back);
-    return zone;
+    return zone_in(item, position, [&](index_t at) { return zone_at(state, at, item.open_begin); });
   }
   /// What of a sequence the layers' sliding window shows.
   seen_window window_of(const sequence_state& state) const { return {limits.logits.window, state.moved.map()}; }

@@ -8,8 +8,9 @@
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/token_state.hpp>
 
-#include <string>  // std::to_string
-#include <vector>  // std::vector
+#include <algorithm>  // std::max, std::min
+#include <string>     // std::to_string
+#include <vector>     // std::vector
 
 namespace zoomr {
 inline namespace v0 {
@@ -73,6 +74,16 @@ struct planned_item {
   if (planned.chooses) planned.waits = action;
   planned.chooses = false;
   return !last;
+}
+/// The zones of a token of an item, in its pass. Where an item that is passed whole goes on after the end of a draft,
+/// the back zone begins where it did there: what no segment holds yet is read.
+/// @param zone_at  zone_at(position)  those of a token that comes alone
+template <class ZoneAt>
+zone_bounds zone_in(const planned_item& item, index_t position, ZoneAt zone_at) {
+  zone_bounds zone = zone_at(position);
+  if (!item.goes_on() || position <= item.draft_end) return zone;
+  zone.back = (std::max)(zone.front, (std::min)(zone.back, zone_at(item.draft_end).back));
+  return zone;
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_whole(index_t tokens, index_t most) {
   raise_precondition("begin: an item that is passed whole has " + std::to_string(tokens) +

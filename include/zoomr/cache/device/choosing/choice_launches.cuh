@@ -2,8 +2,9 @@
 // L6. What a step enqueues for choices: summaries, and in each layer the kernel that scores, chooses and finds ranges.
 //
 // On the caller's stream, in this order: when a step starts `summarize`, `begin`; in each layer `see_queries`,
-// `choose`; after the last layer `end`. In `commit`, where something was evicted or a prompt has closed segments or
-// ended, `summarize`, `summarize_again`, `choose_first`. Grids cover the tokens after the prompts.
+// `choose`; after the last layer `end`. In `commit`, where something was evicted, or a prompt or an item that was
+// passed whole has closed segments or ended, `summarize`, `summarize_again`, `choose_at_commit`. Grids cover the tokens
+// after the prompts.
 #pragma once
 
 #include <zoomr/cache/device/choosing/summaries.cuh>
@@ -118,11 +119,11 @@ struct choice_launches : device_pass<Policy, T> {
     launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, queue);
   }
 
-  /// Where a prompt has ended, makes the first choice, from the queries of its last token, which `choice_queries` has
-  /// of all layers. A token of the commit's table has its sequence for a row, so that the array is seen as [sequences,
-  /// heads, head_dim].
-  /// @cost  for each layer up to 2 launches, and up to 2 more; none if no prompt has ended
-  void choose_first(stream queue) const {
+  /// Makes the choices of the commit: where a prompt has ended, or one has waited for an item that was passed whole.
+  /// They are made from the queries of the item's last token, which `choice_queries` has of all layers. A token of the
+  /// commit's table has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
+  /// @cost  for each layer up to 3 launches, and up to 2 more; none if no choice is due
+  void choose_at_commit(stream queue) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
       begin(queue);
