@@ -32,6 +32,12 @@ struct seen {
   std::uint64_t lse[2] = {};
 };
 
+/// Tokens of an item that was passed whole.
+struct whole_item {
+  zoomr::token_range tokens;  // that were committed, and are left
+  bool complete = true;       // they are all of the step's
+};
+
 /// Tokens that were committed, and what they got: since the sequence was opened, or since a span of it was erased.
 struct told {
   std::vector<token_id> ids;    // [tokens]
@@ -43,8 +49,9 @@ struct told {
   bool in_prompt = true;
   std::vector<zoomr::token_range> later_prompts;  // of one that has not ended: where it will
   bool in_later_prompt = false;
-  zoomr::token_range erased;  // at the end
-  bool turned = false;        // keys that moved then
+  std::vector<whole_item> wholes;  // ascending, from `from` on
+  zoomr::token_range erased;       // at the end
+  bool turned = false;             // keys that moved then
 
   index_t length() const { return static_cast<index_t>(ids.size()); }
   /// In some prompt.
@@ -70,6 +77,9 @@ struct line : told {
   void cut(index_t to) {
     ids.resize(size(to)), places.resize(size(to)), unasked.resize(size(to)), got.resize(size(to));
     from = std::min(from, to);
+    while (!wholes.empty() && wholes.back().tokens.first >= to) wholes.pop_back();
+    if (wholes.empty() || wholes.back().tokens.last <= to) return;
+    wholes.back() = {{wholes.back().tokens.first, to}, false};
   }
   /// A prompt that is still coming is one that never had the spans, if keys stayed as they were and nothing adds up.
   void forget_spans() {
@@ -82,6 +92,7 @@ struct line : told {
     before.back().erased = span, before.back().turned = turns;
     const auto drop = [&](auto& of) { of.erase(of.begin() + span.first, of.begin() + span.last); };
     drop(ids), drop(places), drop(unasked), drop(got);
+    wholes.clear();
     shift += span.size();
     from = length();
     prompt = zoomr::detail::without(span, prompt);
@@ -122,7 +133,8 @@ struct part {
   std::vector<token_id> ids = {};
   bool prompt_ends = false;
   bool prompt_begins = false;        // a later one
-  index_t goal = 0;                  // where that will end
+  bool whole = false;                // passed so
+  index_t goal = 0;                  // where the later prompt will end
   std::vector<index_t> places = {};  // [ids]  where their numbers stand; empty: where the line says
   std::vector<seen> got = {};        // [tokens of the step]
 
@@ -241,7 +253,9 @@ class life {
     while (all_.operations() < until) {
       const index_t what = random_.between(1, 100);
       if (lines_.empty() || (what <= 6 && static_cast<index_t>(lines_.size()) <= limits_.max_sequences)) {
-        lines_.empty() || leaves_out("forks") || random_.chance(50) ? open() : fork(pick());
+        lines_.empty() || leaves_out("forks") || random_.chance(50) ? open()
+        : random_.chance(70)                                        ? fork(pick())
+                                                                    : copy();
       } else if (what <= 8) {
         close(pick());
       } else if (what <= 10) {
@@ -272,7 +286,7 @@ class life {
   void any_sizes(index_t least_sequences) {
     limits_.max_sequences = random_.between(least_sequences, 4);
     limits_.max_batched_tokens = limits_.max_sequences * random_.between(16, 48);
-    limits_.max_draft_tokens = random_.between(1, 6);
+    limits_.max_draft_tokens = random_.between(1, random_.chance(70) ? 6 : 14);
     limits_.rollback_tokens = random_.chance(30) ? 0 : random_.between(1, 30);
     most_rollback_ = std::max(most_rollback_, limits_.rollback_tokens);
     limits_.max_segments = random_.chance(20) ? random_.between(6, 20) : limits_.max_tokens + 1;
@@ -392,6 +406,19 @@ class life {
     }
     expect(looks_of(made) == before && looks_of(lines_[which]) == before, "a fork is not what it was made of");
     lines_.push_back(std::move(made));
+  }
+
+  // A line becomes what another one is.
+  void copy() {
+    const std::size_t from = pick(), into = pick();
+    count(call::fork);
+    const looks before = looks_of(lines_[from]);
+    cache_->fork(lines_[from].seq, lines_[into].seq);
+    const sequence kept = lines_[into].seq;
+    lines_[into] = line(lines_[from]);
+    lines_[into].seq = kept;
+    expect(looks_of(lines_[into]) == before && looks_of(lines_[from]) == before, "a copy is not what it was made of");
+    event("copied into an open sequence");
   }
 
   void save_and_load() {
@@ -647,7 +674,11 @@ class life {
         if (long_end && left - count < 8) count = left <= room ? left : std::max(1, std::min(left - 8, room));
         made.prompt_ends = count == left;
       } else {
-        count = random_.chance(60) ? 1 : random_.between(1, limits_.max_draft_tokens + 2);
+        made.whole = random_.chance(25) && !leaves_out("wholes");
+        count = made.whole ? std::min({random_.between(1, limits_.max_draft_tokens), room, limits_.max_tokens - now})
+                : random_.chance(60) ? 1
+                                     : random_.between(1, limits_.max_draft_tokens + 2);
+        if (count == 0) made.whole = false, count = 1;  // there is no room
       }
       for (index_t t = 0; t < count; ++t) {
         const auto at = size(now + t);
@@ -666,7 +697,7 @@ class life {
   static std::vector<zoomr::step_item> items_of(const std::vector<part>& parts) {
     std::vector<zoomr::step_item> items;
     for (const part& p : parts)
-      items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins});
+      items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
     return items;
   }
 
@@ -684,6 +715,12 @@ class life {
     try {
       cache_->begin(view<const zoomr::step_item>(items));
       return true;
+    } catch (const zoomr::precondition_error& why) {
+      const bool evicted = std::string(why.what()).find("evicts tokens in its middle") != std::string::npos;
+      if (!sort_.evicts || !evicted) throw;
+      event("refused: evicted in the middle of an item");
+      expect(all_looks(parts) == before, "a step that was refused has changed something");
+      return false;
     } catch (const zoomr::error& why) {
       bool roomy = limits_.pool_tokens == 0 && limits_.max_segments > limits_.max_tokens;
       for (const part& p : parts) {
@@ -825,6 +862,11 @@ class life {
         of.later_prompts.push_back({of.length(), p.goal});
         of.in_later_prompt = true;
         of.forgotten = std::max(of.forgotten, of.length());
+      }
+      if (p.whole) {
+        const zoomr::token_range tokens{of.length(), of.length() + takes};
+        of.wholes.push_back({tokens, takes == taken[size(i)]});
+        event("items passed whole");
       }
       for (index_t t = 0; t < takes; ++t) {
         of.places.push_back(of.length() + of.shift);
@@ -992,7 +1034,7 @@ class life {
     zoomr::config limits = limits_;
     limits.max_sequences = 1;
     limits.max_batched_tokens = limits.max_tokens;
-    limits.max_draft_tokens = 8;
+    limits.max_draft_tokens = 16;
     limits.max_segments = limits.max_tokens + 1;
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
@@ -1025,10 +1067,15 @@ class life {
         if (later.first <= now) prompt = {later.first, std::min(later.last, all.length())};
         if (later.first > now) last = std::min(last, later.first);
       }
+      const whole_item* whole = nullptr;
+      for (const whole_item& each : all.wholes) {
+        if (each.tokens.first == now) whole = &each, last = each.tokens.last;
+        if (each.tokens.first > now) last = std::min(last, each.tokens.first);
+      }
       const bool in_prompt = now < prompt.last;
       if (in_prompt) last = prompt.last;
       const bool open = all.in_prompt || (all.in_later_prompt && prompt.first == all.later_prompts.back().first);
-      for (index_t t = now; t < last && !in_prompt; ++t) {
+      for (index_t t = now; t < last && !in_prompt && whole == nullptr; ++t) {
         if (all.unasked[size(t)] == 1) last = t + 1;
       }
       std::vector<part> parts(1);
@@ -1037,10 +1084,12 @@ class life {
                   .ids = {all.ids.begin() + now, all.ids.begin() + last},
                   .prompt_ends = in_prompt && !open,
                   .prompt_begins = in_prompt && now == prompt.first && now > 0,
+                  .whole = whole != nullptr,
                   .places = {all.places.begin() + now, all.places.begin() + last}};
+      if (whole != nullptr && !whole->complete) parts[0].ids.push_back(9), parts[0].places.push_back(0);
       const auto items = items_of(parts);
       fresh.begin(view<const zoomr::step_item>(items));
-      const index_t taken = fresh.step_tokens(0);
+      const index_t taken = whole != nullptr ? whole->tokens.size() : fresh.step_tokens(0);
       pass_plainly(fresh, parts, 0);
       const bool asks = all.unasked[size(now + taken - 1)] == 0;
       if (asks && fresh.needs_second_pass(view<const index_t>(&taken, {1}))) pass_plainly(fresh, parts, 1);

@@ -14,7 +14,7 @@ namespace soak {
 /// A public call of a cache or a step, with arguments drawn at random, or one that is refused as a mistake.
 enum class call {
   open,
-  fork,
+  fork,    // in a new sequence, or in an open one
   reload,  // save, close, load
   twin,    // save, load beside it
   move,    // save all, load into another cache

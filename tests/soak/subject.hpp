@@ -78,6 +78,7 @@ class subject {
   virtual ~subject() = default;
   virtual zoomr::sequence open() = 0;
   virtual zoomr::sequence fork(zoomr::sequence) = 0;
+  virtual void fork(zoomr::sequence, zoomr::sequence into) = 0;
   virtual zoomr_test::saved_bytes save(zoomr::sequence) = 0;
   virtual zoomr::sequence load(const zoomr_test::saved_bytes&) = 0;
   virtual void close(zoomr::sequence) = 0;
@@ -112,6 +113,7 @@ class subject_of final : public subject {
 
   zoomr::sequence open() override { return cache_.open(); }
   zoomr::sequence fork(zoomr::sequence seq) override { return cache_.fork(seq); }
+  void fork(zoomr::sequence seq, zoomr::sequence into) override { cache_.fork(seq, into); }
   zoomr_test::saved_bytes save(zoomr::sequence seq) override {
     zoomr_test::memory_sink into;
     cache_.save(seq, into);
@@ -137,10 +139,11 @@ class subject_of final : public subject {
   }
   void selected(zoomr::sequence seq, index_t row) const override { cache_.selected(seq, row); }
   void begin(view<const zoomr::step_item> items) override {
-    const std::vector<index_t> planned = planned_tokens(items);
+    std::vector<index_t> planned(static_cast<std::size_t>(items.size()));
+    cache_.plan(items, view<index_t>(planned));
     auto made = cache_.begin(items);
-    for (std::size_t i = 0; i < planned.size(); ++i) {
-      if (made.taken(static_cast<index_t>(i)) != planned[i])
+    for (index_t i = 0; i < items.size(); ++i) {
+      if (made.taken(i) != planned[static_cast<std::size_t>(i)])
         throw std::logic_error("a step takes other tokens than planned");
     }
     step_.reset();
@@ -182,16 +185,6 @@ class subject_of final : public subject {
   void commit(view<const index_t> accepted) override { step_->commit(accepted); }
 
  private:
-  // What the cache says before a step; nothing of an engine, which has tables to give with it.
-  std::vector<index_t> planned_tokens(view<const zoomr::step_item> items) const {
-    std::vector<index_t> taken;
-    if constexpr (requires { cache_.plan(items, view<index_t>()); }) {
-      taken.resize(static_cast<std::size_t>(items.size()));
-      cache_.plan(items, view<index_t>(taken));
-    }
-    return taken;
-  }
-
   widths stored_;
   wide_rows keys_, values_;
   std::vector<float> out_;

@@ -98,21 +98,16 @@ class paged_engine {
   /// This engine shares no pages: it copies them.
   zoomr::sequence fork(zoomr::sequence from) {
     const zoomr::sequence made = cache_.fork(from);
-    const index_t slots = cache_.slots(from);
-    grow(made, slots);
-    const zoomr::shape& model = cache_.model();
-    const auto pages = [&](zoomr::sequence of) { return zoomr::view<const index_t>(table(of)); };
-    zoomr::engine_pool<T> pool(model, held_.memory);
-    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
-      const index_t layer = kv_lane / model.kv_heads, kv_head = kv_lane % model.kv_heads;
-      const auto source = pool.kv_lane(layer, kv_head, pages(from)), goal = pool.kv_lane(layer, kv_head, pages(made));
-      for (index_t slot = 0; slot < slots; ++slot) {
-        std::copy_n(source.key(slot), zoomr::stored_size<T>(model.head_dim), goal.key(slot));
-        std::copy_n(source.value(slot), zoomr::stored_size<T>(model.value_width()), goal.value(slot));
-      }
-    }
+    copy_pages(from, made);
     return made;
   }
+  void fork(zoomr::sequence from, zoomr::sequence into) {
+    cache_.fork(from, into);
+    if (from == into) return;
+    shrink(into, 0);
+    copy_pages(from, into);
+  }
+  void plan(zoomr::view<const zoomr::step_item> items, zoomr::view<index_t> taken) const { cache_.plan(items, taken); }
 
   void save(zoomr::sequence seq, zoomr::byte_sink& to) {
     cache_.block_table(seq, zoomr::view<const index_t>(table(seq)));  // a fork may have had no step yet
@@ -175,6 +170,22 @@ class paged_engine {
       return true;
     } catch (const zoomr::precondition_error&) {
       return false;
+    }
+  }
+  // All that a sequence holds, to pages of another one.
+  void copy_pages(zoomr::sequence from, zoomr::sequence made) {
+    const index_t slots = cache_.slots(from);
+    grow(made, slots);
+    const zoomr::shape& model = cache_.model();
+    const auto pages = [&](zoomr::sequence of) { return zoomr::view<const index_t>(table(of)); };
+    zoomr::engine_pool<T> pool(model, held_.memory);
+    for (index_t kv_lane = 0; kv_lane < model.kv_lanes(); ++kv_lane) {
+      const index_t layer = kv_lane / model.kv_heads, kv_head = kv_lane % model.kv_heads;
+      const auto source = pool.kv_lane(layer, kv_head, pages(from)), goal = pool.kv_lane(layer, kv_head, pages(made));
+      for (index_t slot = 0; slot < slots; ++slot) {
+        std::copy_n(source.key(slot), zoomr::stored_size<T>(model.head_dim), goal.key(slot));
+        std::copy_n(source.value(slot), zoomr::stored_size<T>(model.value_width()), goal.value(slot));
+      }
     }
   }
   std::vector<index_t>& table(zoomr::sequence seq) { return tables_[static_cast<std::size_t>(seq.id)]; }
