@@ -23,8 +23,13 @@ namespace {
 
 using namespace zoomr;
 
-constexpr index_t head_dim = toy ? 16 : 128;
+constexpr index_t head_dim = 128;
 constexpr index_t group = 4;
+/// What a row takes, in `T` and in bytes.
+template <class T>
+constexpr index_t row_size = static_cast<index_t>(stored_size<T>(head_dim));
+template <class T>
+constexpr std::size_t row_bytes = std::size_t{row_size<T>} * sizeof(T);
 constexpr index_t stretch(index_t length) { return length * 3 / 2; }
 
 /// One lane's keys and values, in shuffled pages.
@@ -35,14 +40,23 @@ struct stored_lane {
 
   explicit stored_lane(index_t tokens)
       : pages(shuffled_pages(pages_for(tokens))),
-        numbers(std::int64_t{pages_for(tokens)} * 2 * page_tokens * head_dim) {
-    for (std::int64_t i = 0; i < numbers.size(); ++i) numbers.data()[i] = stored_noise<T>(i, 5);
+        numbers(std::int64_t{pages_for(tokens)} * 2 * page_tokens * row_size<T>) {
+    if constexpr (in_blocks<T>) {
+      float block[numbers_in_block];
+      for (std::int64_t i = 0; i < numbers.size(); i += block_size<T>) {
+        for (index_t d = 0; d < numbers_in_block; ++d) block[d] = noise_at(numbers_in_block * i + d, 5);
+        store_block(block, 1.0f, numbers.data() + i);
+      }
+    } else {
+      for (std::int64_t i = 0; i < numbers.size(); ++i) numbers.data()[i] = stored_noise<T>(i, 5);
+    }
   }
 
   paged_kv_lane<const T> lane() const {
     index_t dim = head_dim;
     asm("" : "+r"(dim));  // no constant, as in a cache
-    return {numbers.data(), std::int64_t{2} * page_tokens * dim, kv_rows::in_page<T>({1, 1, 1, dim}, 1, 0), pages};
+    return {numbers.data(), std::int64_t{2} * page_tokens * stored_size<T>(dim),
+            kv_rows::in_page<T>({1, 1, 1, dim}, 1, 0), pages};
   }
 };
 
@@ -70,7 +84,7 @@ struct scene {
     for (const token_range& r : ranges) {
       for (index_t first = r.first; first < r.last;) {
         const index_t last = std::min(r.last, (first / page_tokens + 1) * page_tokens);
-        const std::size_t bytes = static_cast<std::size_t>(last - first) * head_dim * sizeof(T);
+        const std::size_t bytes = static_cast<std::size_t>(last - first) * row_bytes<T>;
         pieces.push_back({reinterpret_cast<const char*>(lane.key(first)), bytes});
         pieces.push_back({reinterpret_cast<const char*>(lane.value(first)), bytes});
         first = last;
@@ -125,16 +139,16 @@ struct scene {
     std::uint32_t words = 0;
     for (const index_t slot : slots) {
       for (const T* row : {lane.key(slot), lane.value(slot)}) {
-        std::uint32_t of_row[head_dim * sizeof(T) / 4];
+        std::uint32_t of_row[row_bytes<T> / 4];
         std::memcpy(of_row, row, sizeof of_row);
         for (const std::uint32_t word : of_row) words += word;
       }
     }
     comparison("words read").same(read<true>(), words);
     comparison("words read").same(read<false>(), words);
-    const auto key = [&](index_t t, index_t d) { return to_float(lane.key(slots[static_cast<std::size_t>(t)])[d]); };
+    const auto key = [&](index_t t, index_t d) { return number_at(lane.key(slots[static_cast<std::size_t>(t)]), d); };
     const auto value = [&](index_t t, index_t d) {
-      return to_float(lane.value(slots[static_cast<std::size_t>(t)])[d]);
+      return number_at(lane.value(slots[static_cast<std::size_t>(t)]), d);
     };
     for (const index_t head : {0, group - 1}) {
       attention_state& state = states[static_cast<std::size_t>(head)];
@@ -150,7 +164,7 @@ struct scene {
 
 template <class T>
 void add_rows() {
-  constexpr index_t far = (1 << 28) / head_dim / sizeof(T);  // 512 MiB
+  constexpr index_t far = (1 << 28) / row_bytes<T>;  // 512 MiB
   for (const index_t tokens : toy ? std::vector<index_t>{100} : std::vector<index_t>{8192, far}) {
     for (const index_t length : toy ? std::vector<index_t>{24} : std::vector<index_t>{24, 400, tokens}) {
       const std::string name = std::string("host/attend/") + type_name<T>() + "/tokens:" + std::to_string(tokens) +
@@ -161,7 +175,7 @@ void add_rows() {
         });
         scene<T> made(*held, tokens, length);
         check_once(name, [&] { made.expect_right(); });
-        const double bytes = 2.0 * tokens * head_dim * sizeof(T);
+        const double bytes = 2.0 * tokens * row_bytes<T>;
         std::vector<double> reading, asking, attending;  // in turn
         const auto timed = [](std::vector<double>& seconds, auto work) {
           const double from = now();
@@ -188,6 +202,7 @@ void add_rows() {
 
 void host::add_gather_attend() {
   add_rows<float>(), add_rows<bfloat16>(), add_rows<float16>(), add_rows<float8>(), add_rows<int8>();
+  add_rows<q8_0>(), add_rows<q4_0>(), add_rows<mxfp8>();
 }
 
 }  // namespace zoomr_bench

@@ -2,7 +2,7 @@
 // Numbers that host and device make alike from their place in a stream, so that a reference can make them again.
 #pragma once
 
-#include <zoomr/core/storage.hpp>
+#include <zoomr/core/block_rows.hpp>
 
 #include <cstdint>  // std::int64_t
 #include <vector>   // std::vector
@@ -59,6 +59,7 @@ constexpr const char* type_name() {
   if constexpr (std::is_same_v<T, zoomr::bfloat16>) return "bf16";
   if constexpr (std::is_same_v<T, zoomr::float16>) return "f16";
   if constexpr (std::is_same_v<T, zoomr::float8>) return "fp8";
+  if constexpr (zoomr::in_blocks<T>) return zoomr::storage_name<T>();
   return "int8";
 }
 

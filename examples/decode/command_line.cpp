@@ -75,8 +75,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"as_cache", "q8_0"}))
       ->capture_default_str();
   app.add_option("--storage", given.storage,
-                 "of keys and values: float, or ggml's q8_0 or q4_0, with 8.5 or 4.5 bits for a number")
-      ->check(CLI::IsMember({"float", "q8_0", "q4_0"}))
+                 "of keys and values: float, or in blocks: ggml's q8_0 or q4_0, or mxfp8, with 8.5, 4.5 or 8.25 bits "
+                 "for a number")
+      ->check(CLI::IsMember({"float", "q8_0", "q4_0", "mxfp8"}))
       ->capture_default_str();
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))

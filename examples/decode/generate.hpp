@@ -219,6 +219,7 @@ template <class Visit>
 auto with_storage(const std::string& name, Visit visit) {
   if (name == zoomr::storage_name<zoomr::q8_0>()) return visit(zoomr::q8_0{});
   if (name == zoomr::storage_name<zoomr::q4_0>()) return visit(zoomr::q4_0{});
+  if (name == zoomr::storage_name<zoomr::mxfp8>()) return visit(zoomr::mxfp8{});
   return visit(0.0f);
 }
 

@@ -306,6 +306,7 @@ index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_it
 extern template class session<zoomr::placement>;
 extern template class session<zoomr::placement, zoomr::q8_0>;
 extern template class session<zoomr::placement, zoomr::q4_0>;
+extern template class session<zoomr::placement, zoomr::mxfp8>;
 extern template class session<zoomr::tiered<>>;
 
 }  // namespace decode

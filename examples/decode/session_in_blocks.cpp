@@ -5,4 +5,5 @@
 namespace decode {
 template class session<zoomr::placement, zoomr::q8_0>;
 template class session<zoomr::placement, zoomr::q4_0>;
+template class session<zoomr::placement, zoomr::mxfp8>;
 }  // namespace decode

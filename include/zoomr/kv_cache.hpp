@@ -346,9 +346,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 /// All memory is allocated by the constructor; `bytes` says how much before. Everything else is `any_kv_cache`.
 ///
 /// @tparam Policy  what compose() makes: policy_of<mine> of a constant
-/// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0;
-///                 float8 and int8 with scales (config.key_scale, config.value_scale: one each, or one for each layer
-///                 and KV head), q8_0 and q4_0 where rows are multiples of 32 wide
+/// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0,
+///                 mxfp8; float8 and int8 with scales (config.key_scale, config.value_scale: one each, or one for each
+///                 layer and KV head), the last three where rows are multiples of 32 wide
 template <class Policy, class T = float>
 class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())> {
   using base = any_kv_cache<T, decltype(detail::placement_of<Policy>())>;

@@ -58,7 +58,7 @@ struct scene {
 
   static T poison() {
     if constexpr (in_blocks<T>)
-      return {0x7fff};  // a scale that is NaN
+      return {sizeof(T) == 2 ? 0x7fff : 0xff};  // a scale that is NaN
     else
       return from_float<T>(not_a_number);
   }
@@ -176,7 +176,7 @@ std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16, scaled_int8,
-                   q8_0, q4_0) {
+                   q8_0, q4_0, mxfp8) {
   unit::random random(70);
   for (const index_t head_dim : widths_of<T>({8, 16, 24, 32, 40, 64, 96, 128, 256})) {
     for (const index_t group : {1, 2, 3, 4, 7, 8}) {
@@ -193,7 +193,7 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
 }
 
 TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one, unless it rounds weights", T, float,
-                   bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0) {
+                   bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0, mxfp8) {
   unit::random random(76);
   for (const cpu_path path : vector_paths) {
     for (const index_t head_dim : widths_of<T>({16, 24, 32, 48, 64, 80, 96, 128, 144, 256, 576})) {
@@ -219,7 +219,7 @@ TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one
 }
 
 TEST_CASE_TEMPLATE("values narrower than keys, wider, or in them: the softmax on every path", T, float, bfloat16,
-                   float8, scaled_int8, q8_0, q4_0) {
+                   float8, scaled_int8, q8_0, q4_0, mxfp8) {
   struct sizes {
     index_t key, value;
     bool in_keys;
@@ -275,9 +275,9 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
 }
 
 TEST_CASE_TEMPLATE("blocks with scales that are infinite, NaN, zero or tiny have the same bits on every path", T, q8_0,
-                   q4_0) {
+                   q4_0, mxfp8) {
   unit::random random(81);
-  const std::uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff};
+  const std::uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x00fe};
   for (const cpu_path path : vector_paths) {
     for (index_t round = 0; round < 100; ++round) {
       const index_t tokens = random.between(1, 70);
@@ -285,7 +285,7 @@ TEST_CASE_TEMPLATE("blocks with scales that are infinite, NaN, zero or tiny have
       for (index_t i = random.below(5); i >= 0; --i) {
         const index_t slot = random.below(tokens);
         T* const row = random.below(2) == 0 ? held.kv_lane().key(slot) : held.kv_lane().value(slot);
-        row[random.below(2) * block_size<T>].bits = odd[random.below(9)];
+        row[random.below(2) * block_size<T>].bits = static_cast<decltype(T::bits)>(odd[random.below(10)]);
       }
       group_states portable(4, 64), other(4, 64);
       gather(held, held.ranges, portable, cpu_path::portable);

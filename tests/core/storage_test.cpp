@@ -345,7 +345,7 @@ namespace {
 
 /// A block as bytes, read and written by the format's definition alone, in double.
 template <class T>
-using block_bytes = std::array<unsigned char, 2 * std::size_t{block_size<T>}>;
+using block_bytes = std::array<unsigned char, sizeof(T) * std::size_t{block_size<T>}>;
 
 template <class T>
 constexpr int least_code = std::is_same_v<T, q8_0> ? -127 : -8;
@@ -470,7 +470,73 @@ TEST_CASE("a block of q4_0 takes its sign from the first of its largest numbers"
   CHECK(numbers_of<q4_0>(stored_block<q4_0>(numbers))[20] == -7.0f);
 }
 
-TEST_CASE_TEMPLATE("what was stored in a block stays when it is stored again; a scale divides first", T, q8_0, q4_0) {
+TEST_CASE("a block of mxfp8 is 2^(x - 127) times its elements, exactly, of all scales and elements") {
+  block_bytes<mxfp8> block;
+  for (std::uint32_t x = 0; x < 256; ++x) {
+    for (std::uint32_t first = 0; first < 256; first += 32) {
+      block[0] = static_cast<unsigned char>(x);
+      for (std::uint32_t i = 0; i < 32; ++i) block[1 + i] = static_cast<unsigned char>(first + i);
+      const std::vector<float> numbers = numbers_of<mxfp8>(block);
+      for (std::uint32_t i = 0; i < 32; ++i) {
+        const std::uint32_t magnitude = (first + i) & 0x7fu;
+        CAPTURE(x);
+        CAPTURE(first + i);
+        if (x == 255 || magnitude == 0x7f) {
+          REQUIRE(std::isnan(numbers[i]));
+          continue;
+        }
+        const double size = std::ldexp(magnitude_of<float8>(magnitude), static_cast<int>(x) - 127);
+        const double exact = first + i < 128 ? size : -size;
+        REQUIRE(std::signbit(numbers[i]) == (first + i >= 128));
+        if (size >= 0x1p128) {
+          REQUIRE(std::isinf(numbers[i]));
+        } else {
+          REQUIRE(double{numbers[i]} == exact);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("32 floats become a block of mxfp8: floor(log2(largest)) - 8, the nearest elements, saturating") {
+  unit::random random(8);
+  const std::vector<double> grid = grid_of<float8>();
+  std::vector<float> numbers(32);
+  const auto check_filled = [&](auto number) {
+    for (float& each : numbers) each = number();
+    float most = 0.0f;
+    for (const float each : numbers) most = std::max(most, std::fabs(each));  // not NaN
+    const float finite = std::fmin(most, 3.4e38f);
+    const int power = finite == 0.0f ? -127 : std::max(std::ilogb(finite) - 8, -127);
+    const block_bytes<mxfp8> block = stored_block<mxfp8>(numbers);
+    REQUIRE(block[0] == power + 127);
+    for (std::size_t i = 0; i < 32; ++i) {
+      CAPTURE(i);
+      CAPTURE(numbers[i]);
+      CAPTURE(power);
+      if (std::isnan(numbers[i])) {
+        REQUIRE(block[1 + i] == 0x7f);
+        continue;
+      }
+      const double exact = std::ldexp(double{numbers[i]}, -power);
+      REQUIRE(block[1 + i] == nearest_in<float8>(grid, static_cast<float>(std::fmin(std::fmax(exact, -448), 448))));
+    }
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const float size = std::ldexp(1.0f, random.between(-149, 127));
+    check_filled([&] { return random.uniform(-size, size); });
+    check_filled([&] { return random.below(3) == 0 ? random.uniform(0.0f, size) : 0.0f; });
+    check_filled([&] { return random.any_float(); });
+    check_filled([&] { return size * static_cast<float>(random.between(-32, 32)) / 32.0f; });  // ties
+  }
+  for (const float same : {0.0f, -0.0f, infinity, -infinity, not_a_number, 1e-45f, 0x1p-119f, 0x1p-118f, -3.4e38f}) {
+    check_filled([&] { return same; });
+    check_filled([&] { return random.below(8) == 0 ? same : random.uniform(-1.0f, 1.0f); });
+  }
+}
+
+TEST_CASE_TEMPLATE("what was stored in a block stays when it is stored again; a scale divides first", T, q8_0, q4_0,
+                   mxfp8) {
   unit::random random(7);
   for (int i = 0; i < 2000; ++i) {
     const std::vector<float> numbers = random.floats(32, -3.0f, 3.0f);
@@ -494,6 +560,7 @@ inline constexpr bool plain = std::is_trivially_copyable_v<T>&& std::is_standard
                               from_float<T>(1.5f) == from_float<T>(to_float(from_float<T>(1.5f)));
 static_assert(plain<float> && plain<bfloat16> && plain<float16> && plain<float8> && plain<int8>);
 static_assert(sizeof(q8_0) == 2 && sizeof(q4_0) == 2 && alignof(q8_0) == 2 && alignof(q4_0) == 2);
+static_assert(sizeof(mxfp8) == 1 && stored_size<mxfp8>(96) == 99);
 static_assert(stored_size<q8_0>(96) * 2 == 102 && stored_size<q4_0>(96) * 2 == 54 && stored_size<float>(96) == 96);
 static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);
 static_assert(to_float(from_float<float16>(0.1f)) == 0.0999755859375f && from_float<float16>(65520.0f).bits == 0x7c00);

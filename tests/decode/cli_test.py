@@ -55,7 +55,7 @@ class Output(unittest.TestCase):
     def test_keys_and_values_take_as_many_bytes_as_their_storage_type(self):
         model = os.path.join(LEDGER, "checkpoints", "plain")    # heads of 64 dimensions
         runs = {}
-        for kind in ("float", "q8_0", "q4_0"):
+        for kind in ("float", "q8_0", "q4_0", "mxfp8"):
             done = run("--model", model, "--prompt", "<bos> a = #17 ; b = #42 ; c = a [ @5 ] ; <go>", "--max-tokens", 4,
                        "--policy", "full,quest", "--storage", kind, "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -63,7 +63,7 @@ class Output(unittest.TestCase):
         for i in range(2):
             floats = runs["float"][i]
             self.assertNotIn("storage", floats)
-            for kind, bits in (("q8_0", 8.5), ("q4_0", 4.5)):
+            for kind, bits in (("q8_0", 8.5), ("q4_0", 4.5), ("mxfp8", 8.25)):
                 self.assertEqual(runs[kind][i]["storage"], kind)
                 self.assertEqual(runs[kind][i]["bytes"]["details"] * 32, floats["bytes"]["details"] * bits)
                 self.assertEqual(len(runs[kind][i]["tokens"]), len(floats["tokens"]))

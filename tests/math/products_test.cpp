@@ -128,16 +128,23 @@ namespace {
 template <class T>
 std::vector<T> some_blocks(unit::random& random, std::int64_t numbers) {
   std::vector<T> blocks(static_cast<std::size_t>(stored_size<T>(numbers)));
-  for (T& bits : blocks) bits.bits = static_cast<std::uint16_t>(random.bits());
+  for (T& bits : blocks) bits.bits = static_cast<decltype(T::bits)>(random.bits());
   for (std::size_t at = 0; at < blocks.size(); at += std::size_t{block_size<T>}) {
-    if (random.below(50) != 0) blocks[at].bits = from_float<float16>(random.uniform(-0.1f, 0.1f)).bits;
+    if (random.below(50) == 0) continue;
+    if constexpr (std::is_same_v<T, mxfp8>) {
+      blocks[at].bits = static_cast<std::uint8_t>(random.between(110, 130));
+      for (std::size_t i = 1; i <= 32; ++i) blocks[at + i].bits &= 0xfe;  // few of them are NaN
+    } else {
+      blocks[at].bits = from_float<float16>(random.uniform(-0.1f, 0.1f)).bits;
+    }
   }
   return blocks;
 }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, whatever the path", T, q8_0, q4_0) {
+TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, whatever the path", T, q8_0, q4_0,
+                   mxfp8) {
   unit::random random(82);
   on_each_path([&](cpu_path path) {
     for (const index_t dims : {32, 64, 96, 128, 256, 576}) {
@@ -171,12 +178,15 @@ TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, w
 }
 
 TEST_CASE_TEMPLATE("of rows in blocks: widened is number_at times a scale, narrowed store_block, whatever the path", T,
-                   q8_0, q4_0) {
+                   q8_0, q4_0, mxfp8) {
   unit::random random(83);
   for (const index_t count : {0, 32, 96, 32 * 0x10000}) {
     std::vector<T> blocks = some_blocks<T>(random, count);
-    for (index_t block = 0; count > 1000 && block < count / 32; ++block) {  // all scales
-      blocks[unit::size(block * block_size<T>)].bits = static_cast<std::uint16_t>(block);
+    for (index_t block = 0; count > 1000 && block < count / 32; ++block) {  // all scales, and of mxfp8 all numbers
+      T* const first = blocks.data() + block * block_size<T>;
+      first->bits = static_cast<decltype(T::bits)>(block);
+      for (index_t i = 1; sizeof(T) == 1 && i <= 32; ++i)
+        first[i].bits = static_cast<decltype(T::bits)>(block / 256 + 8 * i);
     }
     std::vector<float> floats(unit::size(count)), wide(unit::size(count));
     for (float& number : floats) number = some_number(random);

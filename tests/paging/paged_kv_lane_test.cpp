@@ -27,12 +27,13 @@ TEST_CASE("a slot's key and value lie in its page, wherever that is") {
   CHECK(kv_lane.value(47) - memory.data() == 256 + 128 + 15 * 8);
 }
 
-TEST_CASE("rows in blocks take 17 or 9 times two bytes for each 32 numbers") {
+TEST_CASE("rows in blocks take 17 or 9 times two bytes for each 32 numbers, or 33 bytes") {
   // pages of [keys 16, 64 wide | values 16, 32 wide] of two KV heads
   const shape narrow{1, 2, 2, 64, 32}, latent{1, 2, 2, 64, 32, true};
   CHECK(head_numbers<q8_0>(narrow) == 16 * 3 * 17);
   CHECK(head_numbers<q4_0>(narrow) == 16 * 3 * 9);
   CHECK(head_numbers<q4_0>(latent) == 16 * 2 * 9);
+  CHECK(head_numbers<mxfp8>(narrow) == 16 * 3 * 33);
   const std::vector<index_t> pages{1, 0};
   std::vector<q4_0> memory(2 * 2 * 16 * 3 * 9);
   const paged_kv_lane<q4_0> lane{memory.data() + 16 * 2 * 9, 2 * 16 * 3 * 9, kv_rows::in_page<q4_0>(narrow, 2, 1),

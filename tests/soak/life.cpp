@@ -229,8 +229,8 @@ class life {
     if (of.type == "scaled_int8") limits_.key_scale = limits_.value_scale = 1.0f / 32;
     if (of.type == "float8") limits_.key_scale = 0.5f;
     limits_.classes = zoomr_test::classes;
-    if (random_.chance(40)) stored_ = any_widths();
-    if (leaves_out("widths") || lie_ == pages::groups) stored_ = {};
+    stored_ = random_.chance(40) ? any_widths() : of.least;
+    if (leaves_out("widths") || lie_ == pages::groups) stored_ = sort_.least;
     odd_ = stored_.plain() && random_.chance(limits_.audit ? 50 : 5) && !leaves_out("odd");
     if (stored_.values_in_keys) limits_.value_scale = limits_.key_scale;
     if (!stored_.plain()) limits_.logits.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
@@ -330,12 +330,14 @@ class life {
   // Not of whole vectors, where these are multiplied in pairs on some paths: a plain cache's rows are not.
   widths any_widths() {
     constexpr widths any[] = {{16, 8}, {8, 16}, {24, 16}, {16, 8, true}, {24, 8, true}, {16, 16}, {32, 16}};
+    constexpr widths any_blocks[] = {{64, 32}, {32, 64}, {32, 32, true}, {64, 32, true}};
+    if (!sort_.least.plain()) return random_.one_of(any_blocks);
     const bool in_pairs = sort_.type == "bfloat16";
     return any[random_.between(0, in_pairs ? 4 : 6)];
   }
   zoomr_test::engine_layout any_layout() {
     constexpr index_t sizes[] = {1, 3, 7, 16, 16, 32, 48};
-    return {random_.one_of(sizes), random_.chance(50), random_.chance(50), random_.chance(50) ? 8 : 0};
+    return {random_.one_of(sizes), random_.chance(50), random_.chance(50), random_.chance(50) ? sort_.least.key : 0};
   }
   fault goes_wrong(file_calls::call which) {
     if (!armed_ || faults_.between(1, 1000) > fault_percent_) return fault::none;
@@ -1039,7 +1041,7 @@ class life {
     limits.rollback_tokens = limits.pool_tokens = 0;
     limits.audit = false;
     if (!of.before.empty()) limits.rollback_tokens = limits.logits.window > 0 ? limits.max_tokens : most_rollback_;
-    const auto fresh = lie_ == pages::groups ? sort_.grouped(limits, widths{}) : sort_.resident(limits, widths{});
+    const auto fresh = lie_ == pages::groups ? sort_.grouped(limits, sort_.least) : sort_.resident(limits, sort_.least);
     const sequence seq = fresh->open();
     for (const told& each : of.before) {
       tell(*fresh, seq, of, each);
@@ -1048,11 +1050,11 @@ class life {
     tell(*fresh, seq, of, of);
     const looks a = looks_of(of), b = fresh->look(seq);
     expect(a.segments == b.segments, "segments are not those of a rebuilt cache");
-    const bool as_wide = stored_.key == model.head_dim;
+    const bool as_wide = stored_.key == sort_.least.key;
     const zoomr::byte_count at_hand = lie_ == pages::tiered ? zoomr::pages_for(of.length()) * sort_.at_hand : 0;
     expect(!as_wide || a.use.summaries == b.use.summaries + at_hand,
            "the summaries of a rebuilt cache take other bytes");
-    const bool other_pages = frees_pages() || lie_ == pages::engine || !stored_.plain();
+    const bool other_pages = frees_pages() || lie_ == pages::engine || stored_ != sort_.least;
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }

@@ -39,6 +39,7 @@ struct widths {
   zoomr::shape shape() const {
     return {model.layers, model.heads, model.kv_heads, key, plain() ? 0 : value, values_in_keys};
   }
+  friend bool operator==(const widths&, const widths&) = default;
 };
 
 /// Rows of `model` with zeros behind them.
@@ -264,6 +265,7 @@ zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_
 struct sort {
   std::string name;                // of the preset
   std::string type;                // of what is stored
+  widths least = {};               // rows as narrow as this type allows
   zoomr::byte_count at_hand = 0;   // over tiers, of each page: keys of voters that stay on the device
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
@@ -278,15 +280,6 @@ struct sort {
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const tier_sizes&)> tiered = {};
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> grouped = {};
 };
-
-template <class T>
-constexpr const char* type_name() {
-  if constexpr (std::same_as<T, float>) return "float";
-  if constexpr (std::same_as<T, zoomr::bfloat16>) return "bfloat16";
-  if constexpr (std::same_as<T, zoomr::float16>) return "float16";
-  if constexpr (std::same_as<T, zoomr::float8>) return "float8";
-  return "scaled_int8";
-}
 
 /// Adds the presets of one storage type: in a source for each, since each takes a while to compile.
 template <class T>

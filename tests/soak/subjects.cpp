@@ -21,11 +21,12 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
   if constexpr (std::same_as<T, First>)
 #endif
   {
-    sort made{.name = name, .type = type_name<T>()};
+    sort made{.name = name, .type = zoomr::storage_name<T>()};
+    if constexpr (zoomr::in_blocks<T>) made.least = {zoomr::numbers_in_block, zoomr::numbers_in_block};
     if constexpr (zoomr_test::reads_keys<Policy>) {
       const zoomr::config voting = zoomr_test::with_voters(policy, {}, model);
       const index_t lanes = zoomr::detail::voter_table::count_kv_lanes(model, voting.voters);
-      made.at_hand = zoomr::resident_keys<T>::page_bytes(lanes, model.head_dim, false);
+      made.at_hand = zoomr::resident_keys<T>::page_bytes(lanes, made.least.key, false);
     }
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
@@ -57,7 +58,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
   }
 }
 
-using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::scaled_int8;
+using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::mxfp8, zoomr::q4_0, zoomr::q8_0, zoomr::scaled_int8;
 
 template <class T>
 void add_each(std::vector<sort>& all) {
@@ -81,9 +82,9 @@ void add_each(std::vector<sort>& all) {
   add_one<T, float8, farthest, at_once>(all, "h2o", small::h2o);
   add_one<T, scaled_int8, frequent, at_once>(all, "zoomr_mass", small::zoomr_mass);
   add_one<T, scaled_int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
-  add_one<T, scaled_int8, frequent, at_once>(all, "arkvale", small::arkvale);
+  add_one<T, mxfp8, frequent, at_once>(all, "arkvale", small::arkvale);
   add_one<T, scaled_int8, frequent, at_once>(all, "r_kv", small::r_kv);
-  add_one<T, scaled_int8, frequent, at_once>(all, "zoomr_voters", small::zoomr_voters);
+  add_one<T, mxfp8, frequent, at_once>(all, "zoomr_voters", small::zoomr_voters);
 #if defined(ZOOMR_SOAK_ALL)  // beside the presets
   add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
   add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);

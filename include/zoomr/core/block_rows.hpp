@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// L1. Rows that are stored in blocks of 32 numbers, each with a scale of its own, as ggml stores them:
+// L1. Rows that are stored in blocks of 32 numbers, each with a scale of its own: as ggml stores them, and by the
+// microscaling format MXFP8, whose elements are E4M3.
 //
-//   type  a block                       bytes  numbers
-//   q8_0  float16 scale, int8 n[32]        34  n[i] * scale
-//   q4_0  float16 scale, uint8 n[16]       18  i < 16: ((n[i] & 15) - 8) * scale; above: ((n[i - 16] >> 4) - 8) * scale
+//   type   a block                       bytes  numbers
+//   q8_0   float16 scale, int8 n[32]        34  n[i] * scale
+//   q4_0   float16 scale, uint8 n[16]       18  i < 16: ((n[i] & 15) - 8) * scale; above: ((n[i - 16] >> 4) - 8) *
+//   scale mxfp8  uint8 x, float8 n[32]            33  n[i] * 2^(x - 127); an x of 255: NaN
 //
-// A stored number becomes a float exactly. A block is aligned to two bytes, and no multiple of anything larger: so the
-// types here are two bytes of a row, what pointers and strides count, and stored_size() says how many a row takes.
+// A stored number becomes a float exactly; one of mxfp8 that no float can hold, which is never stored here, becomes
+// infinite. A block is aligned to its scale, and no multiple of anything larger: so the types here are the scale, of
+// two bytes or one, which is what pointers and strides count, and stored_size() says how many a row takes.
+// @source  OCP Microscaling Formats (MX) specification 1.0 for mxfp8; where its scale lies it leaves open
 #pragma once
 
 #include <zoomr/core/storage.hpp>
@@ -27,6 +31,13 @@ struct q4_0 {
   friend constexpr bool operator==(q4_0, q4_0) = default;
 };
 
+/// A byte of a row of blocks with 8 bits of floating point for a number. The scale is 2^(e - 8), if a block's largest
+/// magnitude is at least 2^e and less than twice as large: so the largest is 256 to 448 scales, where it saturates.
+struct mxfp8 {
+  std::uint8_t bits = 0;
+  friend constexpr bool operator==(mxfp8, mxfp8) = default;
+};
+
 template <>
 constexpr const char* storage_name<q8_0>() {
   return "q8_0";
@@ -35,16 +46,81 @@ template <>
 constexpr const char* storage_name<q4_0>() {
   return "q4_0";
 }
+template <>
+constexpr const char* storage_name<mxfp8>() {
+  return "mxfp8";
+}
 
 inline constexpr index_t numbers_in_block = 32;
 
+namespace detail {
+
+/// How a block of `T` is written and read: the bits of a number's code, the scale of a block, and codes.
+/// @tparam T  q8_0, q4_0, mxfp8; of all others there is none
+template <class T>
+struct block_codec {
+  static constexpr index_t code_bits = 0;
+};
+
+/// Scales that are float16.
+template <class T>
+struct float16_scales {
+  ZOOMR_HD static constexpr float scale(T stored) { return to_float(float16{stored.bits}); }
+  /// The nearest one, which is the largest finite one at most.
+  static constexpr T nearest(float scale) {
+    constexpr float most = 65504.0f;
+    return {from_float<float16>(scale > most ? most : scale < -most ? -most : scale).bits};
+  }
+};
+
+template <>
+struct block_codec<q8_0> : float16_scales<q8_0> {
+  static constexpr index_t code_bits = 8;
+  static constexpr q8_0 scale_for(const float*, float largest) { return nearest(largest / 127.0f); }
+  ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
+  static constexpr int code(float number) { return from_float<int8>(number).bits; }
+};
+
+template <>
+struct block_codec<q4_0> : float16_scales<q4_0> {
+  static constexpr index_t code_bits = 4;
+  static constexpr q4_0 scale_for(const float* numbers, float largest) {
+    if (largest == 0.0f) return nearest(-0.0f);
+    while (*numbers != largest && *numbers != -largest) ++numbers;
+    return nearest(*numbers / -8.0f);
+  }
+  ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<int>(code) - 8); }
+  static constexpr int code(float number) {
+    const int n = from_float<int8>(number).bits;
+    return 8 + (n > 7 ? 7 : n < -8 ? -8 : n);
+  }
+};
+
+template <>
+struct block_codec<mxfp8> {
+  static constexpr index_t code_bits = 8;
+  static constexpr std::uint32_t largest_exponent = 8;  // 448 is 1.75 * 2^8
+  ZOOMR_HD static constexpr float scale(mxfp8 stored) {
+    const std::uint32_t power = std::uint32_t{stored.bits} << 23;
+    return stored.bits == 0 ? 0x1p-127f : stored.bits == 255 ? not_a_number : bits_as<float>(power);
+  }
+  static constexpr mxfp8 scale_for(const float*, float largest) {
+    const std::uint32_t exponent = bits_as<std::uint32_t>(largest) >> 23;  // 255 of an infinity, which saturates too
+    const std::uint32_t finite = exponent < 254 ? exponent : 254;
+    return {static_cast<std::uint8_t>(finite < largest_exponent ? 0 : finite - largest_exponent)};
+  }
+  ZOOMR_HD static constexpr float number(unsigned code) { return to_float(float8{static_cast<std::uint8_t>(code)}); }
+  static constexpr int code(float number) { return from_float<float8>(number).bits; }
+};
+
+}  // namespace detail
+
 /// What a block takes, in `T`; 0 where rows are numbers, one after the other.
 template <class T>
-inline constexpr index_t block_size = 0;
-template <>
-inline constexpr index_t block_size<q8_0> = 17;
-template <>
-inline constexpr index_t block_size<q4_0> = 9;
+inline constexpr index_t block_size = detail::block_codec<T>::code_bits == 0
+                                          ? 0
+                                          : 1 + numbers_in_block* detail::block_codec<T>::code_bits / 8 /
+                                                    static_cast<index_t>(sizeof(T));
 template <class T>
 inline constexpr index_t block_size<const T> = block_size<T>;
 
@@ -63,41 +139,27 @@ ZOOMR_HD constexpr std::int64_t stored_size(std::int64_t numbers) {
 /// Number `d` of a row, exactly; without the scale of keys or values.
 template <class T>
 ZOOMR_HD inline float number_at(const T* row, index_t d) {
-  return to_float(row[d]);
-}
-ZOOMR_HD inline float number_at(const q8_0* row, index_t d) {
-  const q8_0* const block = row + stored_size<q8_0>(d);
-  const auto* const n = reinterpret_cast<const unsigned char*>(block + 1);
-  return static_cast<float>(static_cast<std::int8_t>(n[d % numbers_in_block])) * to_float(float16{block->bits});
-}
-ZOOMR_HD inline float number_at(const q4_0* row, index_t d) {
-  const q4_0* const block = row + stored_size<q4_0>(d);
-  const int pair = reinterpret_cast<const unsigned char*>(block + 1)[d % 16];
-  const int n = d % numbers_in_block < 16 ? pair & 15 : pair >> 4;
-  return static_cast<float>(n - 8) * to_float(float16{block->bits});
-}
-
-namespace detail {
-
-/// The scale of a block, which is the largest finite one at most.
-constexpr float16 scale_stored(float scale) {
-  constexpr float most = 65504.0f;
-  return from_float<float16>(scale > most ? most : scale < -most ? -most : scale);
-}
-/// What numbers are divided by: with a scale of 0 they all become 0.
-constexpr float block_divisor(float16 scale) {
-  const float divisor = to_float(scale);
-  return divisor == 0.0f ? infinity : divisor;
+  if constexpr (!in_blocks<T>) {
+    return to_float(row[d]);
+  } else {
+    using codec = detail::block_codec<T>;
+    const T* const block = row + stored_size<T>(d);
+    const auto* const codes = reinterpret_cast<const unsigned char*>(block + 1);
+    const index_t i = d % numbers_in_block;
+    unsigned code = codes[codec::code_bits == 8 ? i : i % 16];
+    if (codec::code_bits == 4) code = i < 16 ? code & 15 : code >> 4;
+    return codec::number(code) * codec::scale(*block);
+  }
 }
 
-}  // namespace detail
-
-/// Stores 32 floats, divided by `scale`, as a block: the block's scale is rounded to the nearest float16, ties to even,
-/// and 65504 at most; then each number is what is nearest after a division by it, ties to even, -127 to 127 or -8 to 7.
-/// NaN becomes 0.
+/// Stores 32 floats, divided by `scale`, as a block: first the block's scale, as its type says, one of float16 rounded
+/// to the nearest, ties to even, and 65504 at most. Then each number is what is nearest after a division by it, ties to
+/// even: -127 to 127, -8 to 7, or -448 to 448. NaN is no largest number; it becomes 0, in mxfp8 it stays.
 /// @param from   [numbers_in_block]
 /// @param block  [block_size<T>]  out
-inline void store_block(const float* from, float scale, q8_0* block) {
+template <class T>
+void store_block(const float* from, float scale, T* block) {
+  using codec = detail::block_codec<T>;
   float numbers[numbers_in_block];
   float largest = 0.0f;
   for (index_t i = 0; i < numbers_in_block; ++i) {
@@ -105,32 +167,14 @@ inline void store_block(const float* from, float scale, q8_0* block) {
     const float size = numbers[i] < 0.0f ? -numbers[i] : numbers[i];
     largest = size > largest ? size : largest;
   }
-  const float16 own = detail::scale_stored(largest / 127.0f);
-  const float divisor = detail::block_divisor(own);
-  block->bits = own.bits;
-  auto* const n = reinterpret_cast<unsigned char*>(block + 1);
-  for (index_t i = 0; i < numbers_in_block; ++i) {
-    n[i] = static_cast<unsigned char>(from_float<int8>(numbers[i] / divisor).bits);
+  *block = codec::scale_for(numbers, largest);
+  const float own = codec::scale(*block);
+  const float divisor = own == 0.0f ? infinity : own;  // of a scale of 0 all are 0
+  auto* const codes = reinterpret_cast<unsigned char*>(block + 1);
+  const auto code = [&](index_t i) { return codec::code(numbers[i] / divisor); };
+  for (index_t i = 0; i < numbers_in_block * codec::code_bits / 8; ++i) {
+    codes[i] = static_cast<unsigned char>(codec::code_bits == 8 ? code(i) : code(i) | code(i + 16) << 4);
   }
-}
-inline void store_block(const float* from, float scale, q4_0* block) {
-  float numbers[numbers_in_block];
-  float largest = 0.0f, most = 0.0f;
-  for (index_t i = 0; i < numbers_in_block; ++i) {
-    numbers[i] = from[i] / scale;
-    const float size = numbers[i] < 0.0f ? -numbers[i] : numbers[i];
-    most = size > largest ? numbers[i] : most;
-    largest = size > largest ? size : largest;
-  }
-  const float16 own = detail::scale_stored(most / -8.0f);
-  const float divisor = detail::block_divisor(own);
-  block->bits = own.bits;
-  const auto code = [&](index_t i) {
-    const int n = from_float<int8>(numbers[i] / divisor).bits;
-    return 8 + (n > 7 ? 7 : n < -8 ? -8 : n);
-  };
-  auto* const pairs = reinterpret_cast<unsigned char*>(block + 1);
-  for (index_t i = 0; i < 16; ++i) pairs[i] = static_cast<unsigned char>(code(i) | code(i + 16) << 4);
 }
 
 }  // namespace v0

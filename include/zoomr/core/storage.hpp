@@ -10,7 +10,7 @@
 //   int8          1  127       1           becomes 127  becomes 127         becomes 0
 //   scaled_int8   1  as int8, of numbers that the cache has divided by a scale of each token and KV head
 //
-// Rows in blocks of 32 numbers, q8_0 and q4_0, are in core/block_rows.hpp.
+// Rows in blocks of 32 numbers, q8_0, q4_0 and mxfp8, are in core/block_rows.hpp.
 // Everything is arithmetic of bits, so that host and device agree. The narrow types need a scale: see `config`.
 #pragma once
 

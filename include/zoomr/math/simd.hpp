@@ -13,6 +13,16 @@ namespace detail {
 /// Kernels in vectors take rows of a multiple of so many numbers: half of the 32 partial sums (math/dot.hpp).
 inline constexpr index_t simd_dims = 16;
 
+/// The scale of mxfp8 of each byte.
+struct byte_scales {
+  float at[256] = {};
+
+  constexpr byte_scales() {
+    for (std::uint32_t x = 0; x < 256; ++x) at[x] = block_codec<mxfp8>::scale({static_cast<std::uint8_t>(x)});
+  }
+};
+inline constexpr byte_scales mxfp8_scales;
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace zoomr

@@ -115,6 +115,24 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 #endif
 }
 
+#if ZOOMR_SIMD > 4
+/// Bytes with their signs, in 16 bits each.
+[[gnu::always_inline]] inline halves widened_to_halves(const std::uint8_t* at) {
+#if defined(__clang__)
+  using narrow = std::int8_t __attribute__((vector_size(ZOOMR_SIMD)));
+  return __builtin_convertvector(from_memory<narrow>(at), halves);
+#else
+  using chars = char __attribute__((vector_size(16)));
+#if ZOOMR_SIMD == 16
+  return __builtin_ia32_pmovsxbw256(from_memory<chars>(at));
+#else
+  using pair = double __attribute__((vector_size(16)));
+  return __builtin_ia32_pmovsxbw128(reinterpret_cast<chars>(pair{from_memory<double>(at), 0.0}));
+#endif
+#endif
+}
+#endif
+
 // Numbers as they are stored, as floats.
 [[gnu::always_inline]] inline floats load(const float* at) { return from_memory<floats>(at); }
 [[gnu::always_inline]] inline floats load(const bfloat16* at) {
@@ -130,9 +148,10 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 [[gnu::always_inline]] inline floats load(const int8* at) {
   return __builtin_convertvector(widened(&at->bits), floats);
 }
+// Sign, exponent and mantissa in the places of a float16's: a number 256 times too small.
 [[gnu::always_inline]] inline floats load(const float8* at) {
 #if ZOOMR_SIMD == 4
-  // Sign, exponent and mantissa in the places of a float16's: a number 256 times too small. 480 stands for NaN.
+  // 480 stands for NaN.
   using shorts = std::int16_t __attribute__((vector_size(8)));
   const eight_bytes eight = four_bytes(&at->bits);
   const auto upper = reinterpret_cast<shorts>(__builtin_shufflevector(eight_bytes{}, eight, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -141,39 +160,43 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
   constexpr std::int32_t to_nan = bits_as<std::int32_t>(480.0f) ^ bits_as<std::int32_t>(not_a_number);
   return reinterpret_cast<floats>(reinterpret_cast<ints>(wide) ^ (special & to_nan));
 #else
-  const auto bits = reinterpret_cast<words>(widened(reinterpret_cast<const std::int8_t*>(&at->bits)));
-  constexpr std::uint32_t grid = std::uint32_t{127 - 6 + 20} << 23;  // its last bit is worth a subnormal's
-  const words size = bits & 0x7fu;
-  const auto subnormal = reinterpret_cast<floats>(size + grid) - filled(bits_as<float>(grid));
-  words result = (size << 20) + small_float8::rebias;
-  result = size < 8u ? reinterpret_cast<words>(subnormal) : result;
-  result = size == 0x7fu ? words{} + bits_as<std::uint32_t>(not_a_number) : result;
-  return reinterpret_cast<floats>(result | ((bits & 0x80u) << 24));
+  const halves bits = widened_to_halves(&at->bits);
+  const halves special = (bits & 0x7f) == 0x7f;
+  return widened(((bits << 7) & ~0x4000) | special) * 256.0f;
 #endif
 }
 
-// Numbers d, d + 1, ... of a row, as number_at; d is a multiple of their number.
-template <class T>
-[[gnu::always_inline]] inline floats load_at(const T* row, index_t d) {
-  return load(row + d);
+// Numbers of a block from the one with the number i on, before its scale.
+[[gnu::always_inline]] inline floats load_codes(const q8_0* block, std::uint32_t i) {
+  return load(reinterpret_cast<const int8*>(block + 1) + i);
+}
+[[gnu::always_inline]] inline floats load_codes(const q4_0* block, std::uint32_t i) {
+  const ints pairs = widened(reinterpret_cast<const std::int8_t*>(block + 1) + i % 16);
+  return __builtin_convertvector(((pairs >> (i < 16 ? 0 : 4)) & 15) - 8, floats);
+}
+[[gnu::always_inline]] inline floats load_codes(const mxfp8* block, std::uint32_t i) {
+  return load(reinterpret_cast<const float8*>(block + 1) + i);
 }
 /// The scale of a block, in each number of a vector.
-[[gnu::always_inline]] inline floats block_scale(std::uint16_t bits) {
-  using shorts = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
-  return widened(reinterpret_cast<halves>(shorts{} + bits));
+template <class T>
+[[gnu::always_inline]] inline floats block_scale(T stored) {
+  if constexpr (std::is_same_v<T, mxfp8>) {
+    return filled(mxfp8_scales.at[stored.bits]);
+  } else {
+    using shorts = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
+    return widened(reinterpret_cast<halves>(shorts{} + stored.bits));
+  }
 }
-[[gnu::always_inline]] inline floats load_at(const q8_0* row, index_t d) {
-  const auto number = static_cast<std::uint32_t>(d);
-  const q8_0* const block = row + number / 32 * 17;
-  const ints n = widened(reinterpret_cast<const std::int8_t*>(block + 1) + number % 32);
-  return __builtin_convertvector(n, floats) * block_scale(block->bits);
-}
-[[gnu::always_inline]] inline floats load_at(const q4_0* row, index_t d) {
-  const auto number = static_cast<std::uint32_t>(d);
-  const q4_0* const block = row + number / 32 * 9;
-  const ints pairs = widened(reinterpret_cast<const std::int8_t*>(block + 1) + number % 16);
-  const ints n = ((pairs >> (number % 32 < 16 ? 0 : 4)) & 15) - 8;
-  return __builtin_convertvector(n, floats) * block_scale(block->bits);
+/// Numbers d, d + 1, ... of a row, as number_at; d is a multiple of their number.
+template <class T>
+[[gnu::always_inline]] inline floats load_at(const T* row, index_t d) {
+  if constexpr (in_blocks<T>) {
+    const auto number = static_cast<std::uint32_t>(d);
+    const T* const block = row + number / 32 * block_size<T>;
+    return load_codes(block, number % 32) * block_scale(*block);
+  } else {
+    return load(row + d);
+  }
 }
 
 /// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.

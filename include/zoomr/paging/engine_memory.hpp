@@ -80,7 +80,7 @@ struct engine_memory {
     }
     for (const kv_strides& of_rows : {strides_of_keys(), values_apart}) {
       if (of_rows.page % together != 0 || of_rows.head % together != 0 || of_rows.token % together != 0) {
-        return "config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0";
+        return "config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8";
       }
     }
     for (index_t layer = 0; layer < model.layers; ++layer) {

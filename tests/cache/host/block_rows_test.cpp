@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches whose rows are blocks, q8_0 and q4_0: they have the bits of caches of floats that are given what is stored, in
-// pages of their own, an engine's, or tiers; and sequences that are saved, forked or cut.
+// Caches whose rows are blocks, q8_0, q4_0 and mxfp8: they have the bits of caches of floats that are given what is
+// stored, in pages of their own, an engine's, or tiers; and sequences that are saved, forked or cut.
 #include <cache/support/driving.hpp>
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
@@ -11,7 +11,7 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::copy, std::min
+#include <algorithm>  // std::copy, std::max, std::min
 #include <cmath>      // std::abs, std::isfinite
 #include <string>     // std::string
 #include <vector>     // std::vector
@@ -19,7 +19,7 @@
 namespace zoomr_test {
 namespace {
 
-using zoomr::q4_0, zoomr::q8_0;
+using zoomr::mxfp8, zoomr::q4_0, zoomr::q8_0;
 
 constexpr shape model{2, 4, 2, 64};
 constexpr index_t tokens = 150, prompt = 61;
@@ -37,6 +37,13 @@ void store(token_id, index_t, index_t, index_t, float* key, float* value, index_
     const std::vector<T> stored = stored_row<T>(row, dim);
     for (index_t d = 0; d < dim; ++d) row[d] = zoomr::number_at(stored.data(), d);
   }
+}
+
+/// How far a number of a block may be from what is stored of it, if it is so many scales large.
+template <class T>
+float largest_error(float number) {
+  if constexpr (std::is_same_v<T, mxfp8>) return number >= 448.0f ? 64.0f : std::max(number / 16.0f, 0x1p-10f);
+  return std::is_same_v<T, q4_0> && number > 7.0f ? 1.001f : 0.501f;
 }
 
 /// Chunks of a prompt, drafts, and tokens that are taken back, from the same dice in each cache.
@@ -83,7 +90,7 @@ void check_bits(const char* name, const Policy& policy, std::uint64_t seed) {
   play_at_random(floats, says, seed), play_at_random(stored, says, seed), play_at_random(engine, says, seed);
   REQUIRE(difference(floats.at(0).log, stored.at(0).log) == "");
   REQUIRE(difference(floats.at(0).log, engine.at(0).log) == "");
-  const zoomr::byte_count row = 2 * zoomr::stored_size<T>(64);
+  const zoomr::byte_count row = sizeof(T) * zoomr::stored_size<T>(64);
   const zoomr::byte_count slots = stored.cache.bytes(stored.at(0).seq).details / (2 * 2 * 2 * row);
   CHECK(slots % 16 == 0);
   CHECK(floats.cache.bytes(floats.at(0).seq).details == slots * 2 * 2 * 2 * 64 * 4);
@@ -92,7 +99,7 @@ void check_bits(const char* name, const Policy& policy, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what is stored, in an engine's pages too", T,
-                   q8_0, q4_0) {
+                   q8_0, q4_0, mxfp8) {
   std::uint64_t seed = 0;
   const auto check = [&](const char* name, const auto& policy) {
     for (int twice = 0; twice < 2; ++twice) check_bits<T>(name, policy, ++seed);
@@ -141,7 +148,7 @@ std::vector<result_log> live(Player& plays, const tape& says, const tape& other,
 }  // namespace
 
 TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loaded goes on as what was saved", T, q8_0,
-                   q4_0) {
+                   q4_0, mxfp8) {
   const auto check = [](const char* name, const auto& policy, index_t blocks) {
     CAPTURE(std::string(name));
     const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 7);
@@ -162,7 +169,7 @@ TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loade
 }
 
 TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored again, values and keys before it stay",
-                   T, q8_0, q4_0) {
+                   T, q8_0, q4_0, mxfp8) {
   const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 3);
   player<std::decay_t<decltype(small::full)>> floats(model, small::full, limits_for(tokens));
   floats.spoil = store<T>;
@@ -185,10 +192,9 @@ TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored 
       REQUIRE(std::equal(key.begin(), key.end(), to.key(slot)));
       REQUIRE(std::equal(value.begin(), value.end(), to.value(slot)));
       for (index_t d = 0; d < 64; ++d) {
-        const float scale = std::abs(zoomr::to_float(zoomr::float16{to.key(slot)[zoomr::stored_size<T>(d)].bits}));
+        const float scale = std::abs(zoomr::detail::block_codec<T>::scale(to.key(slot)[zoomr::stored_size<T>(d)]));
         const float off = std::abs(from.key(slot)[d] - zoomr::number_at(to.key(slot), d));
-        const bool beyond = std::is_same_v<T, q4_0> && std::abs(from.key(slot)[d]) > 7.0f * scale;
-        REQUIRE(off <= (beyond ? 1.001f : 0.501f) * scale);
+        REQUIRE(off <= largest_error<T>(std::abs(from.key(slot)[d]) / scale) * scale);
         turned += off > 0.0f ? 1 : 0;
         if (slot < 20) REQUIRE(off == 0.0f);
       }
@@ -197,12 +203,14 @@ TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored 
   CHECK(turned > 1000);
 }
 
-TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8_0, q4_0) {
+TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8_0, q4_0, mxfp8) {
   const auto sentence = [](const shape& wide, const zoomr::config& limits, const auto& policy) {
     return sentence_of([&] { zoomr::kv_cache<std::decay_t<decltype(policy)>, T>(wide, policy, limits); });
   };
   const std::string widths =
-      "zoomr: config: a row of q8_0 or q4_0 is blocks of 32 numbers: head_dim and value_dim must be multiples of 32";
+      "zoomr: config: a row of q8_0, q4_0 or mxfp8 is blocks of 32 numbers: head_dim and value_dim must be multiples "
+      "of "
+      "32";
   zoomr::config limits = limits_for(tokens);
   CHECK(sentence({1, 2, 2, 48}, limits, small::full) == widths);
   CHECK(sentence({1, 2, 2, 64, 40}, limits, small::full) == widths);
@@ -217,13 +225,13 @@ TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8
   CHECK(sentence({1, 1, 1, 64}, limits, paged) == "");
   limits.engine.token_stride = 80;
   CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
-        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0");
+        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8");
   limits.engine.token_stride = 64, limits.engine.of_values = {72, 64, 64};
   CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
-        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0 or q4_0");
+        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8");
 }
 
-TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q4_0) {
+TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q4_0, mxfp8) {
   constexpr shape latent{1, 4, 1, 96, 64, true};
   zoomr::kv_cache<std::decay_t<decltype(small::full)>, T> cache(latent, small::full, limits_for(32));
   const auto seq = cache.open();
@@ -236,7 +244,7 @@ TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q
   step.commit();
   const std::vector<T> first = stored_row<T>(rows.data(), 96);
   for (index_t d = 0; d < 64; ++d) CHECK(out[static_cast<std::size_t>(d)] == zoomr::number_at(first.data(), d));
-  CHECK(cache.bytes(seq).details == 16 * 2 * zoomr::stored_size<T>(96));
+  CHECK(cache.bytes(seq).details == 16 * sizeof(T) * zoomr::stored_size<T>(96));
 }
 
 }  // namespace zoomr_test

@@ -81,9 +81,9 @@ struct core_sizing {
                   "a policy that scores by the keys of all KV heads reads them at each choice: not over tiers, where "
                   "only the keys of heads that vote are kept at hand");
     if constexpr (in_blocks<number>) {
-      ZOOMR_EXPECTS(
-          model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
-          "config: a row of q8_0 or q4_0 is blocks of 32 numbers: head_dim and value_dim must be multiples of 32");
+      ZOOMR_EXPECTS(model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
+                    "config: a row of q8_0, q4_0 or mxfp8 is blocks of 32 numbers: head_dim and value_dim must be "
+                    "multiples of 32");
     }
     if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
     if constexpr (Pool::owns_pages) {
