@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Caches whose rows are blocks, q8_0, q4_0 and mxfp8: they have the bits of caches of floats that are given what is
 // stored, in pages of their own, an engine's, or tiers; and sequences that are saved, forked or cut.
-#include <cache/support/driving.hpp>
-#include <cache/support/saved_bytes.hpp>
-#include <cache/support/small_policies.hpp>
+#include <cache/support/block_lives.hpp>
 #include <support/paged_engine.hpp>
 #include <support/state_digest.hpp>
-#include <zoomr/cache/key_rotation.hpp>
-#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 
@@ -21,16 +17,6 @@ namespace {
 
 using zoomr::mxfp8, zoomr::q4_0, zoomr::q8_0;
 
-constexpr shape model{2, 4, 2, 64};
-constexpr index_t tokens = 150, prompt = 61;
-
-/// A row as a cache of `T` stores it.
-template <class T>
-std::vector<T> stored_row(const float* row, index_t width) {
-  std::vector<T> stored(static_cast<std::size_t>(zoomr::stored_size<T>(width)));
-  for (index_t d = 0; d < width; d += 32) zoomr::store_block(row + d, 1.0f, stored.data() + zoomr::stored_size<T>(d));
-  return stored;
-}
 template <class T>
 void store(token_id, index_t, index_t, index_t, float* key, float* value, index_t dim) {
   for (float* const row : {key, value}) {
@@ -46,30 +32,13 @@ float largest_error(float number) {
   return std::is_same_v<T, q4_0> && number > 7.0f ? 1.001f : 0.501f;
 }
 
-/// Chunks of a prompt, drafts, and tokens that are taken back, from the same dice in each cache.
-template <class Player>
-void play_at_random(Player& plays, const tape& says, std::uint64_t seed) {
-  dice random(seed);
-  plays.open(says);
-  while (!plays.done()) {
-    const index_t now = plays.tokens();
-    plays.play({part_of(says, 0, now, random.between(1, says.in_prompt(now) ? 40 : 5))});
-    if (plays.tokens() <= prompt || !random.chance(15)) continue;
-    try {
-      plays.rollback(0, std::max(prompt, plays.tokens() - random.between(1, 6)));
-    } catch (const zoomr::error& why) {
-      REQUIRE(why.code() == zoomr::errc::rollback_depth);
-    }
-  }
-}
-
 template <class T>
 class engine_player : public cache_holder<paged_engine<T>>, public driver<paged_engine<T>> {
  public:
   template <class Policy>
   engine_player(const Policy& policy, const engine_layout& lies)
-      : cache_holder<paged_engine<T>>{paged_engine<T>(model, policy, with_voters(policy, limits_for(tokens), model),
-                                                      lies)},
+      : cache_holder<paged_engine<T>>{paged_engine<T>(block_model, policy,
+                                                      with_voters(policy, limits_for(tokens), block_model), lies)},
         driver<paged_engine<T>>(this->cache) {}
 };
 
@@ -81,11 +50,11 @@ template <class T, class Policy>
 void check_bits(const char* name, const Policy& policy, std::uint64_t seed) {
   constexpr kind looks[] = {kind::peaked, kind::uniform, kind::with_infinities};
   const markup text = seed % 2 == 0 ? markup::pairs : markup::sentences;
-  const tape says = make_tape(model, looks[seed % 3], text, tokens, prompt, seed);
+  const tape says = make_tape(block_model, looks[seed % 3], text, tokens, prompt, seed);
   CAPTURE(std::string(name));
-  player<Policy> floats(model, policy, limits_for(tokens));
+  player<Policy> floats(block_model, policy, limits_for(tokens));
   floats.spoil = store<T>;
-  player<Policy, T> stored(model, policy, limits_for(tokens));
+  player<Policy, T> stored(block_model, policy, limits_for(tokens));
   engine_player<T> engine(policy, layouts[seed % std::size(layouts)]);
   play_at_random(floats, says, seed), play_at_random(stored, says, seed), play_at_random(engine, says, seed);
   REQUIRE(difference(floats.at(0).log, stored.at(0).log) == "");
@@ -113,53 +82,20 @@ TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what 
   check("sentence_voters", small::sentence_voters);
 }
 
-namespace {
-
-/// Limits with an arena of so many blocks of pages, which hold `T`.
-template <class T, class Policy>
-zoomr::config with_arena(const Policy& policy, index_t blocks) {
-  zoomr::config limits = with_voters(policy, limits_for(tokens, 3), model);
-  const zoomr::detail::layout sizes(model, zoomr::detail::any_policy_of<Policy>(policy), limits, true);
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(model, policy, limits);
-  limits.tiers.device = all.total() - all.details + blocks * sizes.blocks.template bytes<T>();
-  return limits;
-}
-
-/// Pages are written, shared, copied, moved up with turned keys, saved and loaded.
-/// @return  what every sequence attended and got
-template <class Player>
-std::vector<result_log> live(Player& plays, const tape& says, const tape& other, const tape& rest) {
-  plays.open(says);
-  plays.play_plainly(0, 87);
-  const index_t branch = fork(plays, 0, other);
-  plays.play_plainly(branch, 110), plays.play_plainly(0, 120);
-  plays.rollback(0, 112);
-  const std::vector<float> frequencies(32, 0.125f);
-  plays.cache.erase(plays.at(branch).seq, {20, 33}, zoomr::key_rotation({frequencies.data(), {32}}, -13));
-  plays.at(branch).says = &rest;
-  plays.voices.push_back({plays.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
-  for (index_t voice = 0; voice < 3; ++voice) plays.play_plainly(voice);
-  std::vector<result_log> logs;
-  for (index_t voice = 0; voice < 3; ++voice) logs.push_back(plays.at(voice).log);
-  return logs;
-}
-
-}  // namespace
-
 TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loaded goes on as what was saved", T, q8_0,
                    q4_0, mxfp8) {
   const auto check = [](const char* name, const auto& policy, index_t blocks) {
     CAPTURE(std::string(name));
-    const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 7);
+    const tape says = make_tape(block_model, kind::peaked, markup::sentences, tokens, prompt, 7);
     const tape other = with_other_end(says, 87, prompt, 8), rest = other.without({20, 33});
-    player<std::decay_t<decltype(policy)>, T> resident(model, policy,
-                                                       with_voters(policy, limits_for(tokens, 3), model));
+    player<std::decay_t<decltype(policy)>, T> resident(block_model, policy,
+                                                       with_voters(policy, limits_for(tokens, 3), block_model));
     const auto expected = live(resident, says, other, rest);
     const auto last = [](const result_log& log) { return result_log(log.lower_bound({112, 0}), log.end()); };
     REQUIRE(difference(last(expected[0]), last(expected[2])) == "");
     const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
-    player<std::remove_const_t<decltype(moved)>, T> tiers(model, moved, with_arena<T>(moved, blocks));
+    player<std::remove_const_t<decltype(moved)>, T> tiers(
+        block_model, moved, with_arena<T>(moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
     const auto found = live(tiers, says, other, rest);
     for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
     CHECK(tiers.cache.tiers().misses > 500);
@@ -170,10 +106,10 @@ TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loade
 
 TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored again, values and keys before it stay",
                    T, q8_0, q4_0, mxfp8) {
-  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, prompt, 3);
-  player<std::decay_t<decltype(small::full)>> floats(model, small::full, limits_for(tokens));
+  const tape says = make_tape(block_model, kind::uniform, markup::pairs, tokens, prompt, 3);
+  player<std::decay_t<decltype(small::full)>> floats(block_model, small::full, limits_for(tokens));
   floats.spoil = store<T>;
-  player<std::decay_t<decltype(small::full)>, T> stored(model, small::full, limits_for(tokens));
+  player<std::decay_t<decltype(small::full)>, T> stored(block_model, small::full, limits_for(tokens));
   const std::vector<float> frequencies(32, 0.125f);
   const auto live = [&](auto& plays) {
     plays.open(says);
@@ -184,7 +120,7 @@ TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored 
   auto& float_core = zoomr::inspection::core(floats.cache);
   auto& block_core = zoomr::inspection::core(stored.cache);
   index_t turned = 0;  // that are no longer what they were
-  for (index_t lane = 0; lane < model.kv_lanes(); ++lane) {
+  for (index_t lane = 0; lane < block_model.kv_lanes(); ++lane) {
     const auto from = float_core.kv_lane(float_core.states[0], lane / 2, lane % 2);
     const auto to = block_core.kv_lane(block_core.states[0], lane / 2, lane % 2);
     for (index_t slot = 0; slot < 87; ++slot) {
