@@ -103,10 +103,11 @@ struct scene {
   }
   answer play(index_t chunk) const { return play(chunk, keys, values); }
 
-  void check(const answer& got) const {
+  /// @param apart  of the tokens that are compared
+  void check(const answer& got, index_t apart) const {
     const index_t width = model.value_width(), dims = model.head_dim;
     const double scale = double{limits.logits.scale_of(dims)};
-    for (index_t t = 0; t < tokens; ++t) {
+    for (index_t t = 0; t < tokens; t += apart) {
       const index_t first = limits.logits.window == 0 ? 0 : std::max(0, t + 1 - limits.logits.window);
       for (index_t head = 0; head < model.heads; ++head) {
         const float* const query = &queries[unit::size((t * model.heads + head) * dims)];
@@ -136,12 +137,13 @@ struct scene {
         const double allowed = of_floats + zoomr_test::tolerance::two_parts(magnitudes);
         CAPTURE(t);
         CAPTURE(head);
-        REQUIRE(std::fabs(double{got.lse[unit::size(t * model.heads + head)]} - exact.lse) <
-                allowed * (1 + std::fabs(exact.lse)));
+        const double lse = double{got.lse[unit::size(t * model.heads + head)]};
+        bool right = std::fabs(lse - exact.lse) < allowed * (1 + std::fabs(exact.lse));
         for (index_t d = 0; d < width; ++d) {
           const double out = double{got.out[unit::size((t * model.heads + head) * width + d)]};
-          REQUIRE(std::fabs(out - exact.out[unit::size(d)]) < allowed * largest_value);
+          right = right && std::fabs(out - exact.out[unit::size(d)]) < allowed * largest_value;
         }
+        REQUIRE(right);
       }
     }
   }
@@ -153,13 +155,13 @@ struct scene {
     const answer whole = play(tokens);
     if (tokens >= 16 && (limits.logits.window == 0 || limits.logits.window > 31))
       REQUIRE((now.products > before || !emulated));
-    check(whole);
+    check(whole, std::max(1, tokens / 60));
     for (const index_t chunk : chunks) {
       if (chunk >= tokens) continue;
       const answer cut = play(chunk);
       CAPTURE(chunk);
-      for (std::size_t i = 0; i < whole.out.size(); ++i) REQUIRE(unit::same_bits(whole.out[i], cut.out[i]));
-      for (std::size_t i = 0; i < whole.lse.size(); ++i) REQUIRE(unit::same_bits(whole.lse[i], cut.lse[i]));
+      REQUIRE(std::ranges::equal(whole.out, cut.out, unit::same_bits));
+      REQUIRE(std::ranges::equal(whole.lse, cut.lse, unit::same_bits));
     }
   }
 };
@@ -172,10 +174,10 @@ TEST_CASE_TEMPLATE("a prompt in tiles is the softmax, with the same bits in any 
   const shape models[] = {{1, 4, 1, 64},  {1, 4, 2, 80},     {1, 1, 1, 128},         {1, 3, 1, 256},
                           {1, 20, 1, 16}, {1, 4, 1, 48, 80}, {1, 2, 1, 96, 64, true}};
   for (const shape& model : models) {
-    for (const index_t tokens : {1, 15, 16, 17, 67}) {
+    for (const index_t tokens : {1, 15, 16, 17, 53}) {
       CAPTURE(model.head_dim);
       CAPTURE(tokens);
-      scene<T>(random, model, tokens).check_chunks({1, 15, 16, 17, 37});
+      scene<T>(random, model, tokens).check_chunks({1, 15, 17});
     }
   }
   for (const queries_are kind : {queries_are::bfloat16s, queries_are::peaked}) {
@@ -187,11 +189,11 @@ TEST_CASE_TEMPLATE("windows, sinks, soft caps and biases hold in tiles too", T, 
   unit::random random(91);
   const std::vector<float> sinks{0.5f, -3.0f, 2.0f, -infinity}, slopes{0.25f, 0.0f, 0.01f, 1.0f};
   for (const index_t window : {0, 1, 16, 31, 33, 50}) {
-    scene<T> one(random, {1, 4, 2, 64}, 97);
+    scene<T> one(random, {1, 4, 2, 64}, 83);
     one.limits.logits.window = window;
     one.limits.logits.sinks = view<const float, 2>(sinks.data(), {1, 4});
     CAPTURE(window);
-    one.check_chunks({1, 16, 23});
+    one.check_chunks({16, 23});
     one.limits.logits.soft_cap = 5.0f;
     if (window % 2 == 0) one.limits.logits.alibi_slopes = view<const float>(slopes);
     one.check_chunks({31});
@@ -200,7 +202,7 @@ TEST_CASE_TEMPLATE("windows, sinks, soft caps and biases hold in tiles too", T, 
 
 TEST_CASE("a prompt over several stretches, in tiles") {
   unit::random random(92);
-  scene<bfloat16>(random, {1, 2, 1, 32}, 1100).check_chunks({509});
+  scene<bfloat16>(random, {1, 2, 1, 32}, 1060).check_chunks({509});
 }
 
 TEST_CASE_TEMPLATE("numbers that are not finite stay where floats leave them", T, bfloat16, float16) {

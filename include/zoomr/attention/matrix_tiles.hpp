@@ -200,13 +200,16 @@ inline bool split_query(cpu_path path, const float* query, index_t width, float*
 }
 
 /// Adds whole pages to the state of each query, as attend_run does.
-/// @param pages    up to pages_in_tiles, side by side, of 16 tokens each: keys as of key_in_tiles, values as of
+/// @param pages        1 to pages_in_tiles, side by side, of 16 tokens each: keys as of key_in_tiles, values as of
 /// values_in_tiles, all of them finite
-/// @param parts    of their numbers
-/// @param split    the queries
-/// @param queries  whose outputs are as far apart as they
-/// @param call     for the first page
+/// @param parts        of their numbers
+/// @param split        the queries, as split_query writes them
+/// @param queries      whose outputs are as far apart as these
+/// @param first_slot   of the first page, for the hook
+/// @param first_query  the number of the first query, for the hook
 /// @pre   multiplies_tiles(path, widths)
+/// @cost  for 16 queries and a page two products of tiles for each 32 dimensions of a key and of a value, twice or four
+/// times as many with second parts, and the softmax of 256 logits
 template <class Hook>
 void attend_tiles(cpu_path path, view<const page_tile> pages, index_t parts, const split_queries& split,
                   view<const run_query> queries, kv_widths widths, float scale, const Hook& hook, index_t first_slot,

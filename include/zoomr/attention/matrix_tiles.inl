@@ -5,8 +5,6 @@ inline namespace v0 {
 namespace detail {
 namespace ZOOMR_PATH {
 
-#if ZOOMR_TILES && !ZOOMR_PAIRS
-
 /// x = upper + lower, but for 2^-16 of it. What is infinite or NaN is all in `upper`.
 /// @return  what was left for `lower`, before it was rounded
 [[gnu::always_inline]] inline floats split(floats x, bfloat16* upper, bfloat16* lower) {
@@ -22,6 +20,7 @@ namespace ZOOMR_PATH {
   return rest;
 }
 
+#if ZOOMR_TILES && !ZOOMR_PAIRS
 /// The same for a row.
 /// @param from  [dims]
 /// @return  false if its lower parts are all zeros: these are numbers of bfloat16
@@ -67,7 +66,6 @@ void weigh_rows(this_path, float* logits, const page_tile& page, const run_query
     }
   }
 }
-
 #endif
 
 }  // namespace ZOOMR_PATH

@@ -56,7 +56,10 @@ class prompt_tile {
     in_matrices_ = 0 < parts<Lane> && multiplies_tiles(fastest_cpu_path(), widths_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens, tokens = (std::min)(page_tokens, end - slot);
-      tiles_[page] = in_matrices_ ? split(kv_lane, slot, tokens, page) : widened(kv_lane, slot, tokens, page);
+      if constexpr (0 < parts<Lane>) {
+        if (in_matrices_) tiles_[page] = split(kv_lane, slot, tokens, page);
+      }
+      if (!in_matrices_) tiles_[page] = widened(kv_lane, slot, tokens, page);
     }
   }
 
@@ -157,34 +160,30 @@ class prompt_tile {
   // The page as matrices; without keys if it has fewer than 16 tokens, or a number that is not finite: a product with
   // zero would be NaN.
   template <class Lane>
-  page_tile split([[maybe_unused]] const Lane& kv_lane, [[maybe_unused]] index_t slot, index_t tokens,
-                  [[maybe_unused]] index_t page) {
-    if constexpr (0 < parts<Lane>) {
-      if (tokens < page_tokens) return {nullptr, nullptr, tokens};
-      float* const keys = room(page);
-      float* const values = keys + page_tokens * dims_in_tiles(widths_.key);
-      float rows[2][shape::most_head_dim];
-      bool finite = true;
-      const auto read = [&](const auto* from, index_t width, float* to) {
-        widen(fastest_cpu_path(), from, 1.0f, {to, {width}});
-        finite = finite && all_finite(to, width);
-      };
-      for (index_t t = 0; t < page_tokens; ++t) {
-        read(kv_lane.key(slot + t), widths_.key, rows[0]);
-        key_in_tiles(rows[0], t, widths_.key, parts<Lane>, keys);
-      }
-      for (index_t t = 0; t < page_tokens; ++t) {
-        read(kv_lane.value_of(kv_lane.key(slot + t), slot + t), widths_.value, rows[t % 2]);
-        if (t % 2 == 1) values_in_tiles(rows[0], rows[1], t / 2, widths_.value, parts<Lane>, values);
-      }
-      const float* scales = nullptr;
-      if constexpr (scales_rows<std::remove_cv_t<typename Lane::number>>) {
-        scales = page_scales(kv_lane, slot, tokens, page);
-        finite = finite && all_finite(scales, 2 * page_tokens);
-      }
-      return {finite ? keys : nullptr, values, tokens, scales, scales == nullptr ? nullptr : scales + page_tokens};
+  page_tile split(const Lane& kv_lane, index_t slot, index_t tokens, index_t page) {
+    if (tokens < page_tokens) return {nullptr, nullptr, tokens};
+    float* const keys = room(page);
+    float* const values = keys + page_tokens * dims_in_tiles(widths_.key);
+    float rows[2][shape::most_head_dim];
+    bool finite = true;
+    const auto read = [&](const auto* from, index_t width, float* to) {
+      widen(fastest_cpu_path(), from, 1.0f, {to, {width}});
+      finite = finite && all_finite(to, width);
+    };
+    for (index_t t = 0; t < page_tokens; ++t) {
+      read(kv_lane.key(slot + t), widths_.key, rows[0]);
+      key_in_tiles(rows[0], t, widths_.key, parts<Lane>, keys);
     }
-    return {};
+    for (index_t t = 0; t < page_tokens; ++t) {
+      read(kv_lane.value_of(kv_lane.key(slot + t), slot + t), widths_.value, rows[t % 2]);
+      if (t % 2 == 1) values_in_tiles(rows[0], rows[1], t / 2, widths_.value, parts<Lane>, values);
+    }
+    const float* scales = nullptr;
+    if constexpr (scales_rows<std::remove_cv_t<typename Lane::number>>) {
+      scales = page_scales(kv_lane, slot, tokens, page);
+      finite = finite && all_finite(scales, 2 * page_tokens);
+    }
+    return {finite ? keys : nullptr, values, tokens, scales, scales == nullptr ? nullptr : scales + page_tokens};
   }
   static bool all_finite(const float* numbers, index_t count) {
     bool all = true;
