@@ -276,6 +276,10 @@ void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv
   add_block<Queries>(run, ahead, queries, widths.value, weights);
 }
 
+/// Numbers of this type take several instructions each to become floats.
+template <class T>
+inline constexpr bool widened_slowly = in_blocks<T> || std::is_same_v<T, float8>;
+
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
 template <class Run, class Hook>
@@ -293,6 +297,15 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
     }
   }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
+  if constexpr (widened_slowly<typename Run::number> && !has_hook<Hook>) {
+    if (q + 3 == count) {  // two and one would widen twice: a fourth is nobody's, whose weights are 0
+      float zeros[std::size_t{shape::most_head_dim}];
+      for (index_t d = 0; d < widths.value; ++d) zeros[d] = 0.0f;
+      attention_state nobody{infinity, 0.0f, zeros};
+      const run_query four[] = {queries[q], queries[q + 1], queries[q + 2], {queries[q].query, &nobody}};
+      return attend_block<4>(run, q == 0 ? ahead : run, four, widths, scale, call.from(q));
+    }
+  }
   if (q + 2 <= count) {
     attend_block<2>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
     q += 2;

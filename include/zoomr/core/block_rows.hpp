@@ -2,10 +2,10 @@
 // L1. Rows that are stored in blocks of 32 numbers, each with a scale of its own: as ggml stores them, and by the
 // microscaling format MXFP8, whose elements are E4M3.
 //
-//   type   a block                       bytes  numbers
-//   q8_0   float16 scale, int8 n[32]        34  n[i] * scale
-//   q4_0   float16 scale, uint8 n[16]       18  i < 16: ((n[i] & 15) - 8) * scale; above: ((n[i - 16] >> 4) - 8) *
-//   scale mxfp8  uint8 x, float8 n[32]            33  n[i] * 2^(x - 127); an x of 255: NaN
+//   type   a block                      bytes  numbers
+//   q8_0   float16 scale, int8 n[32]       34  n[i] * scale
+//   q4_0   float16 scale, uint8 n[16]      18  i < 16: ((n[i] & 15) - 8) * scale; above: ((n[i - 16] >> 4) - 8) * scale
+//   mxfp8  uint8 x, float8 n[32]           33  n[i] * 2^(x - 127); an x of 255: NaN
 //
 // A stored number becomes a float exactly; one of mxfp8 that no float can hold, which is never stored here, becomes
 // infinite. A block is aligned to its scale, and no multiple of anything larger: so the types here are the scale, of

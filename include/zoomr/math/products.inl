@@ -83,14 +83,17 @@ template <index_t Queries, index_t Rows, class T>
 #endif
 #pragma GCC unroll 16
     for (index_t i = 0; i < products; ++i) of_part[i] = floats{};
-    for (index_t d = part * simd; d < dims; d += 32) {
+    std::int64_t at = 0;  // where 32 numbers begin in a row, or a block: counted, since a product for each load is slow
+    for (index_t d = part * simd; d < dims; d += 32, at += stored_size<T>(32)) {
       floats query[std::size_t{Queries}];
 #pragma GCC unroll 4
       for (index_t q = 0; q < Queries; ++q) query[q] = kept(load(queries[q] + d));
 #pragma GCC unroll 16
       for (index_t r = 0; r < Rows; ++r) {
-        const floats number = kept(load_at(row[r], d));
-        if (simd > 4 && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) prefetch(next[r] + stored_size<T>(d));
+        const floats number = kept(load_at(row[r] + at, part * simd));
+        if (simd > 4 && part * simd * static_cast<index_t>(sizeof(T)) % 64 == 0) {
+          prefetch(next[r] + at + stored_size<T>(part * simd));
+        }
 #pragma GCC unroll 4
         for (index_t q = 0; q < Queries; ++q) {
           of_part[r * Queries + q] = fused(query[q], number, of_part[r * Queries + q]);

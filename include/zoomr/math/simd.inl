@@ -162,7 +162,8 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 #else
   const halves bits = widened_to_halves(&at->bits);
   const halves special = (bits & 0x7f) == 0x7f;
-  return widened(((bits << 7) & ~0x4000) | special) * 256.0f;
+  constexpr short to_nan = 0x3f80 ^ 0x7e00;
+  return widened(((bits << 7) & ~0x4000) ^ (special & to_nan)) * 256.0f;
 #endif
 }
 
