@@ -55,11 +55,11 @@ inline constexpr index_t numbers_in_block = 32;
 
 namespace detail {
 
-/// How a block of `T` is written and read: the bits of a number's code, the scale of a block, and codes.
+/// How a block of `T` is written and read: what it takes, in `T`, the bits of a number's code, its scale, and codes.
 /// @tparam T  q8_0, q4_0, mxfp8; of all others there is none
 template <class T>
 struct block_codec {
-  static constexpr index_t code_bits = 0;
+  static constexpr index_t size = 0;
 };
 
 /// Scales that are float16.
@@ -75,7 +75,7 @@ struct float16_scales {
 
 template <>
 struct block_codec<q8_0> : float16_scales<q8_0> {
-  static constexpr index_t code_bits = 8;
+  static constexpr index_t size = 17, code_bits = 8;
   static constexpr q8_0 scale_for(const float*, float largest) { return nearest(largest / 127.0f); }
   ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
   static constexpr int code(float number) { return from_float<int8>(number).bits; }
@@ -83,11 +83,12 @@ struct block_codec<q8_0> : float16_scales<q8_0> {
 
 template <>
 struct block_codec<q4_0> : float16_scales<q4_0> {
-  static constexpr index_t code_bits = 4;
+  static constexpr index_t size = 9, code_bits = 4;
   static constexpr q4_0 scale_for(const float* numbers, float largest) {
     if (largest == 0.0f) return nearest(-0.0f);
-    while (*numbers != largest && *numbers != -largest) ++numbers;
-    return nearest(*numbers / -8.0f);
+    index_t first = 0;
+    while (first + 1 < numbers_in_block && numbers[first] != largest && numbers[first] != -largest) ++first;
+    return nearest(numbers[first] / -8.0f);
   }
   ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<int>(code) - 8); }
   static constexpr int code(float number) {
@@ -98,7 +99,7 @@ struct block_codec<q4_0> : float16_scales<q4_0> {
 
 template <>
 struct block_codec<mxfp8> {
-  static constexpr index_t code_bits = 8;
+  static constexpr index_t size = 33, code_bits = 8;
   static constexpr std::uint32_t largest_exponent = 8;  // 448 is 1.75 * 2^8
   ZOOMR_HD static constexpr float scale(mxfp8 stored) {
     const std::uint32_t power = std::uint32_t{stored.bits} << 23;
@@ -117,10 +118,7 @@ struct block_codec<mxfp8> {
 
 /// What a block takes, in `T`; 0 where rows are numbers, one after the other.
 template <class T>
-inline constexpr index_t block_size = detail::block_codec<T>::code_bits == 0
-                                          ? 0
-                                          : 1 + numbers_in_block* detail::block_codec<T>::code_bits / 8 /
-                                                    static_cast<index_t>(sizeof(T));
+inline constexpr index_t block_size = detail::block_codec<T>::size;
 template <class T>
 inline constexpr index_t block_size<const T> = block_size<T>;
 
