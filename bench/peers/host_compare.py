@@ -4,11 +4,9 @@
 
 host_compare.py --calls libzoomr_host_calls.so [--ggml PLACE] [--torch] [--vllm] [--openvino] [--threads 1,2]
                 [--types f16,bf16] [--policies full] [--contexts 4096,32768] [--rounds 9] [--no-prompts]
-                [--processor-time] [--least] [--pause SECONDS] [--out FILE]
+                [--processor-time] [--out FILE]
 
 32 heads, 8 KV heads of 128 dimensions. Of each round every row runs once, in turn; printed is the median of all rounds.
-For a busy machine there are --processor-time, --least in place of the median, and a pause before each run, after which
-the system lets a program run on at once.
 Outputs of all peers are compared with ours over the same keys, values and queries, with the same threads
 (host_peers.py says what each one calls):
 
@@ -22,8 +20,8 @@ Each is tried in a process of its own first. One that cannot be loaded, ends tha
 `failed` in its rows, and the exit code is 1. `plain` is plain_avx512.cpp, of our own too, with one thread. `dense` is
 gather_attend over all tokens, in shuffled pages; `full`, `sentence_kv` and `zoomr_focus` are whole steps: begin,
 append, attend with its choices, commit. `prompt` is what attention takes for a prompt of 4,096 tokens. Times are in
-milliseconds, of a clock or, for --processor-time, of the processor: what all threads have used together. The ceilings
-are of one thread, of the same run.
+milliseconds, of a clock or, for --processor-time, of the processor: what all threads have used together, which a busy
+machine changes less. The ceilings are of one thread, of the same run.
 """
 import argparse
 import ctypes
@@ -75,15 +73,13 @@ def timed(call):
     return run
 
 
-def milliseconds(runs, rounds, given):
-    """Of each run, which take turns."""
+def medians(runs, rounds):
+    """Milliseconds of each run, which take turns."""
     times = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            time.sleep(given.pause)
             times[name].append(run())
-    usual = min if given.least else statistics.median
-    return {name: usual(seconds) * 1e3 for name, seconds in times.items()}
+    return {name: statistics.median(seconds) * 1e3 for name, seconds in times.items()}
 
 
 def shown(row):
@@ -92,7 +88,7 @@ def shown(row):
 
 
 def numbers(shape, kind, factor=1.0):
-    """Normal numbers as a type stores them."""
+    """Normal numbers as a type stores them, others for another count of dimensions."""
     return stored(numpy.random.default_rng(len(shape)).standard_normal(shape, numpy.float32) * factor, kind)
 
 
@@ -120,7 +116,7 @@ def prompt(ours, peers, kind, threads, peak, given):
                      for at in (0, 1, PROMPT // 2, PROMPT - 1) for head in (0, HEADS - 1)]
             if compared(row, peers, name, kind, float(max(apart))):
                 runs[name] = timed(run)
-    times = milliseconds(runs, min(given.rounds, 3), given)
+    times = medians(runs, min(given.rounds, 3))
     working = 1 if clock is time.process_time else threads
     row["of_multiply_adds"] = (2 * PROMPT * (PROMPT + 1) * HEADS * HEAD_DIM / times["prompt"] * 1e3 / peak["flops"] /
                                working)
@@ -157,7 +153,7 @@ def decode(ours, peers, kind, threads, context, given):
     if kind == "f16" and threads == 1 and ours.calls.plain_attend(context, KV_HEADS, *plain) == 0:
         runs["plain"] = timed(lambda: ours.calls.plain_attend(context, KV_HEADS, *plain))
     runs |= {policy: ours.steps(kind, threads, policy, context) for policy in given.policies}
-    return shown(row | milliseconds(runs, given.rounds, given))
+    return shown(row | medians(runs, given.rounds))
 
 
 def tried(name, given):
@@ -193,9 +189,8 @@ def main():
     parser.add_argument("--policies", default=POLICIES, type=lambda text: text.split(","))
     parser.add_argument("--contexts", default="4096,8192,32768")
     parser.add_argument("--rounds", type=int, default=9)
-    for name in ("no-prompts", "processor-time", "least"):
+    for name in ("no-prompts", "processor-time"):
         parser.add_argument("--" + name, action="store_true")
-    parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--out")
     parser.add_argument("--try", dest="only_try", help=argparse.SUPPRESS)
     given = parser.parse_args()
