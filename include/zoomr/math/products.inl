@@ -83,8 +83,9 @@ template <index_t Queries, index_t Rows, class T>
 #endif
 #pragma GCC unroll 16
     for (index_t i = 0; i < products; ++i) of_part[i] = floats{};
-    std::int64_t at = 0;  // where 32 numbers begin in a row, or a block: counted, since a product for each load is slow
-    for (index_t d = part * simd; d < dims; d += 32, at += stored_size<T>(32)) {
+    std::int64_t block = 0;  // where it begins in a row: counted, since a product for each load is slow
+    for (index_t d = part * simd; d < dims; d += 32, block += block_size<T>) {
+      const std::int64_t at = in_blocks<T> ? block : d - part * simd;
       floats query[std::size_t{Queries}];
 #pragma GCC unroll 4
       for (index_t q = 0; q < Queries; ++q) query[q] = kept(load(queries[q] + d));
