@@ -253,9 +253,8 @@ class life {
     while (all_.operations() < until) {
       const index_t what = random_.between(1, 100);
       if (lines_.empty() || (what <= 6 && static_cast<index_t>(lines_.size()) <= limits_.max_sequences)) {
-        lines_.empty() || leaves_out("forks") || random_.chance(50) ? open()
-        : random_.chance(70)                                        ? fork(pick())
-                                                                    : copy();
+        const bool forks = !lines_.empty() && !leaves_out("forks") && random_.chance(50);
+        !forks ? open() : random_.chance(70) ? fork(pick()) : copy();
       } else if (what <= 8) {
         close(pick());
       } else if (what <= 10) {
@@ -677,10 +676,9 @@ class life {
         made.prompt_ends = count == left;
       } else {
         made.whole = random_.chance(25) && !leaves_out("wholes");
-        count = made.whole ? std::min({random_.between(1, limits_.max_draft_tokens), room, limits_.max_tokens - now})
-                : random_.chance(60) ? 1
-                                     : random_.between(1, limits_.max_draft_tokens + 2);
-        if (count == 0) made.whole = false, count = 1;  // there is no room
+        const index_t most_ids = limits_.max_draft_tokens + (made.whole ? 0 : 2);
+        count = !made.whole && random_.chance(60) ? 1 : random_.between(1, most_ids);
+        if (made.whole) count = std::max(1, std::min({count, room, limits_.max_tokens - now}));
       }
       for (index_t t = 0; t < count; ++t) {
         const auto at = size(now + t);

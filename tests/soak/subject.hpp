@@ -141,8 +141,14 @@ class subject_of final : public subject {
   void selected(zoomr::sequence seq, index_t row) const override { cache_.selected(seq, row); }
   void begin(view<const zoomr::step_item> items) override {
     std::vector<index_t> planned(static_cast<std::size_t>(items.size()));
-    cache_.plan(items, view<index_t>(planned));
+    bool refused = false;
+    try {
+      cache_.plan(items, view<index_t>(planned));
+    } catch (const std::exception&) {
+      refused = true;  // `begin` does it too
+    }
     auto made = cache_.begin(items);
+    if (refused) throw std::logic_error("a step begins that was refused when it was planned");
     for (index_t i = 0; i < items.size(); ++i) {
       if (made.taken(i) != planned[static_cast<std::size_t>(i)])
         throw std::logic_error("a step takes other tokens than planned");
