@@ -48,7 +48,7 @@ struct thread_memory {
                 : 0);
   }
   static index_t scored_slots(const layout& sizes, const any_policy& policy) {
-    return key_memory::slots_for(sizes.table_pages * page_tokens, policy.segment.longest);
+    return key_memory::slots_for(sizes.most_slots, policy.segment.longest);
   }
 
   observation observed;

@@ -62,7 +62,8 @@ struct layout {
   std::size_t state_bytes = 0;       // of a segmenter's state
   bool eviction_may_fail = false;    // a commit that evicts tokens can fail on the way: these move to spare pages
   block_shape blocks;                // of tiers
-  index_t table_pages = 0;           // entries of a sequence's page table, at most
+  index_t table_pages = 0;           // entries of a sequence's page table, at most: of an engine, its own pages
+  index_t most_slots = 0;            // of a sequence, up to the end of a page of 16
   index_t window = 0;                // logit_rule::window
   index_t pool = 0;                  // tokens that it has room for, but for spare pages
 
@@ -76,6 +77,7 @@ struct layout {
         state_bytes(policy.segment.state_bytes),
         eviction_may_fail(policy.evict.observes && pages_may_fail),
         table_pages(pages_for(sizes.max_tokens)),
+        most_slots(table_pages * page_tokens),
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
     if (policy.segment.splits) most_segments = sizes.most_segments();
