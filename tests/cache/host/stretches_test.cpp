@@ -345,12 +345,12 @@ TEST_CASE("stretches: of what is chosen, and of zones with a gap between them") 
 }
 
 TEST_CASE("stretches: model logits, an engine's pages and tiers have the same order") {
-  const text says({1, 4, 2, 32}, 2 * stretch + 200, 5);
+  const text says({1, 6, 3, 32}, 2 * stretch + 200, 5);
   const index_t from = 2 * stretch + 100;
   zoomr::config limits = limits_of(says);
-  const std::vector<float> slopes{0.01f, 0.02f, 0.0f, 0.3f}, sinks{0.5f, -1.0f, 2.0f, 0.0f};
+  const std::vector<float> slopes{0.01f, 0.02f, 0.0f, 0.3f, 0.1f, 0.05f}, sinks{0.5f, -1.0f, 2.0f, 0.0f, 1.0f, -2.0f};
   limits.logits.soft_cap = 20.0f, limits.logits.alibi_slopes = view<const float>(slopes);
-  limits.logits.sinks = view<const float, 2>(sinks.data(), {1, 4});
+  limits.logits.sinks = view<const float, 2>(sinks.data(), {1, 6});
   const std::vector<cuts> ways{{from, 300, 1}, {from, 512, 5}, {says.size(), 512, 1}};
   check_same<float>(zoomr::presets::full, says, limits, {says.size(), 512, 1}, from, ways);
   limits.logits = {};
@@ -362,7 +362,7 @@ TEST_CASE("stretches: model logits, an engine's pages and tiers have the same or
     for (index_t page = 0; page * in_page < says.size(); ++page)
       table.push_back((page + 7) % (says.size() / in_page + 1));
     const auto pages = static_cast<index_t>(table.size());
-    std::vector<float> keys(static_cast<std::size_t>(pages * in_page * 64)), values(keys.size());
+    std::vector<float> keys(static_cast<std::size_t>(pages * in_page * 96)), values(keys.size());
     void* const key_rows[] = {keys.data()};
     void* const value_rows[] = {values.data()};
     zoomr::config there = limits;
