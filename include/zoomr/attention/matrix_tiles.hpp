@@ -208,8 +208,8 @@ inline bool split_query(cpu_path path, const float* query, index_t width, float*
 /// @param first_slot   of the first page, for the hook
 /// @param first_query  the number of the first query, for the hook
 /// @pre   multiplies_tiles(path, widths)
-/// @cost  for 16 queries and a page two products of tiles for each 32 dimensions of a key and of a value, twice or four
-/// times as many with second parts, and the softmax of 256 logits
+/// @cost  for 16 queries and a page a product of tiles for each 32 dimensions of a key, times parts of queries and of
+/// keys, and for each 16 of a value, times its parts; fewer pages than pages_in_tiles cost the former of all of them
 template <class Hook>
 void attend_tiles(cpu_path path, view<const page_tile> pages, index_t parts, const split_queries& split,
                   view<const run_query> queries, kv_widths widths, float scale, const Hook& hook, index_t first_slot,
