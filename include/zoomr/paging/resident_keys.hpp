@@ -6,7 +6,7 @@
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
-#include <algorithm>  // std::copy_n
+#include <algorithm>  // std::copy_n, std::min
 
 namespace zoomr {
 inline namespace v0 {
@@ -34,13 +34,30 @@ class resident_keys {
     return bounded_product({pages, page_bytes(lanes, width, blocks)});
   }
 
-  /// Calls work(KV lane of a sequence), of keys alone: a paged_kv_lane<T>, or a paged_kv_lane<q8_0>.
-  /// @param lane   [0, lanes)
-  /// @param pages  the sequence's page table
-  template <class Work>
-  void with_kv_lane(index_t lane, view<const index_t> pages, Work work) {
-    rounded_.size() > 0 ? work(kv_lane(rounded_, lane, pages)) : work(kv_lane(stored_, lane, pages));
+  /// Products of queries with the keys of adjacent slots, as those of `detail::key_products`. Rounded keys are widened
+  /// first, so that no kernel is compiled for them alone.
+  /// @param lane     [0, lanes)
+  /// @param pages    the sequence's page table
+  /// @param queries  [queries, width]
+  /// @param first    the first slot of 16
+  /// @param out      [queries, slots]  of up to 16
+  void products(index_t lane, view<const index_t> pages, view<const float, 2> queries, index_t first,
+                view<float, 2> out) {
+    if (rounded_.size() == 0) return detail::key_products(kv_lane(stored_, lane, pages), queries, first, out);
+    constexpr index_t at_once = 4;
+    float numbers[std::size_t{at_once * shape::most_head_dim}];
+    const paged_kv_lane<q8_0> keys = rounded(lane, pages);
+    for (index_t t = 0; t < out.extent(1); t += at_once) {
+      const index_t count = (std::min)(at_once, out.extent(1) - t);
+      for (index_t i = 0; i < count; ++i) {
+        detail::read_row(keys.key(first + t + i), first + t + i, 1.0f, {numbers + i * width_, {width_}});
+      }
+      const view<float, 2> some(&out(0, t), {queries.extent(0), count}, {out.stride(0), 1});
+      detail::products(fastest_cpu_path(), queries, numbers, width_, some);
+    }
   }
+  /// One KV lane of rounded keys.
+  paged_kv_lane<q8_0> rounded(index_t lane, view<const index_t> pages) { return kv_lane(rounded_, lane, pages); }
   /// Keeps the key of a slot.
   /// @param key  as it is stored in the pool
   void keep(index_t lane, view<const index_t> pages, index_t slot, const T* key) {
@@ -51,7 +68,7 @@ class resident_keys {
     float numbers[shape::most_head_dim];
     const view<float> row(numbers, {width_});
     detail::read_row(key, slot, 1.0f, row);
-    detail::store_row(view<const float>(row), 1.0f, kv_lane(rounded_, lane, pages).key(slot), slot);
+    detail::store_row(view<const float>(row), 1.0f, rounded(lane, pages).key(slot), slot);
   }
   void copy_page(index_t from, index_t to) {
     copy_page(stored_, from, to);

@@ -47,17 +47,13 @@ index_t check_copy(Cache& cache, zoomr::sequence seq) {
   index_t compared = 0;
   for (const auto& lane : core.voters.kv_lanes()) {
     const auto from = core.kv_lane(state, lane.layer, lane.kv_head);
-    core.keys.with_kv_lane(core.voters.place_of(lane.layer, lane.kv_head), view<const index_t>(state.pages),
-                           [&](const auto& to) {
-                             if constexpr (std::is_same_v<typename std::decay_t<decltype(to)>::number, q8_0>) {
-                               for (index_t slot = 0; slot < state.slots(); ++slot, ++compared) {
-                                 float key[64];
-                                 for (index_t d = 0; d < 64; ++d) key[d] = zoomr::to_float(from.key(slot)[d]);
-                                 const std::vector<q8_0> blocks = stored_row<q8_0>(key, 64);
-                                 REQUIRE(std::equal(blocks.begin(), blocks.end(), to.key(slot)));
-                               }
-                             }
-                           });
+    const auto to = core.keys.rounded(core.voters.place_of(lane.layer, lane.kv_head), view<const index_t>(state.pages));
+    for (index_t slot = 0; slot < state.slots(); ++slot, ++compared) {
+      float key[64];
+      for (index_t d = 0; d < 64; ++d) key[d] = zoomr::to_float(from.key(slot)[d]);
+      const std::vector<q8_0> blocks = stored_row<q8_0>(key, 64);
+      REQUIRE(std::equal(blocks.begin(), blocks.end(), to.key(slot)));
+    }
   }
   return compared;
 }
