@@ -52,7 +52,8 @@ STUDIES = {
                     ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256", "sentence_voters"], "all"),
     "needle": ("needle", "--tokens 1024", 200, ["full", "oracle", "sentence_voters"], "all"),
     # Keys of the voters in 8 bits.
-    "rounded_notes_12": ("notes", "--notes 12 --voter-keys q8_0", 40, ["zoomr_voters"], "all"),
+    "rounded_notes_12": ("notes", "--notes 12 --voter-keys q8_0", 40,
+                         ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "all"),
     "rounded_keys": ("keys", "--tokens 1024 --voter-keys q8_0", 40, ["sentence_voters"], "all"),
     "rounded_longest": ("keys,needle", "--tokens 8000 --voter-keys q8_0", 6, ["sentence_voters"], "all"),
     "values": ("values", "--tokens 1024", 40,

@@ -55,9 +55,13 @@ constexpr const char* name_of(cpu_path path) {
 #define ZOOMR_NEON 0
 #endif
 
-// ZOOMR_TILES: AMX's tiles are used where a processor has them and Linux grants them. ZOOMR_EMULATED_TILES, in tests: 1
-// takes it that there are tiles, beside the vectors of AVX2.
-#if ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS && defined(__linux__) && defined(__LP64__) && \
+// Defined as 1, in every source alike, AMX's tiles are used where a processor has them and Linux grants them
+// (ZOOMR_TILES). Off until somebody has run it on such a processor: it was tested under an emulator of the instructions.
+#ifndef ZOOMR_AMX
+#define ZOOMR_AMX 0
+#endif
+// ZOOMR_EMULATED_TILES, in tests: 1 takes it that there are tiles, beside the vectors of AVX2.
+#if ZOOMR_AMX && ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS && defined(__linux__) && defined(__LP64__) && \
     ((defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11))
 #define ZOOMR_TILES 1
 #else
