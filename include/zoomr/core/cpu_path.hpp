@@ -56,7 +56,7 @@ constexpr const char* name_of(cpu_path path) {
 #endif
 
 // Defined as 1, in every source alike, AMX's tiles are used where a processor has them and Linux grants them
-// (ZOOMR_TILES). Off until somebody has run it on such a processor: it was tested under an emulator of the instructions.
+// (ZOOMR_TILES). Off until somebody has run it on such a processor: it was tested under an emulator alone.
 #ifndef ZOOMR_AMX
 #define ZOOMR_AMX 0
 #endif
