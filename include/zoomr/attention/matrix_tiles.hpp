@@ -32,8 +32,10 @@ inline constexpr index_t tile_parts = !ZOOMR_TILES                 ? 0
                                           ? 1
                                           : 0;
 
-/// Dimensions of queries and keys in whole tiles; what is too many is zeros.
-constexpr index_t dims_in_tiles(index_t key_width) { return (key_width + tile_dims - 1) / tile_dims * tile_dims; }
+/// Dimensions of queries and keys in whole tiles; what is too many is zeros. As they are where no path has tiles.
+constexpr index_t dims_in_tiles(index_t key_width) {
+  return ZOOMR_TILES ? (key_width + tile_dims - 1) / tile_dims * tile_dims : key_width;
+}
 
 /// Prompts over such widths are multiplied in tiles.
 inline bool multiplies_tiles(cpu_path path, kv_widths widths) {
