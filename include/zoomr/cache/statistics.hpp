@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Bytes by what they hold.
 struct memory_use {
   byte_count details = 0;    // keys and values, in pages
-  byte_count summaries = 0;  // the index: what stands for the segments; over tiers also the keys that voters read
+  byte_count summaries = 0;  // the index: what stands for the segments; and the keys that are kept beside pages
   byte_count metadata = 0;   // tables, query sums, the selection and its log
   byte_count workspace = 0;  // shared by all sequences; capacity only
   byte_count host = 0;       // under a tiered device: pages in host memory

@@ -95,7 +95,8 @@ TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loade
     REQUIRE(difference(last(expected[0]), last(expected[2])) == "");
     const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
     player<std::remove_const_t<decltype(moved)>, T> tiers(
-        block_model, moved, with_arena<T>(moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
+        block_model, moved,
+        with_arena<T>(block_model, moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
     const auto found = live(tiers, says, other, rest);
     for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
     CHECK(tiers.cache.tiers().misses > 500);

@@ -102,8 +102,8 @@ TEST_CASE_TEMPLATE("rounded keys of voters follow their pages, and over tiers ha
     CHECK(check_copy(resident.cache, resident.at(voice).seq) >= 3 * resident.tokens(voice));
   }
   const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
-  player<std::remove_const_t<decltype(moved)>, T> tiers(block_model, moved,
-                                                        with_arena<T>(moved, limits_in_blocks(policy, 3), 6));
+  player<std::remove_const_t<decltype(moved)>, T> tiers(
+      block_model, moved, with_arena<T>(block_model, moved, limits_in_blocks(policy, 3), 6));
   const auto found = live(tiers, says, other, rest);
   for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
   CHECK(tiers.cache.tiers().misses > 500);

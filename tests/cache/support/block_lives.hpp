@@ -5,6 +5,7 @@
 #include <cache/support/driving.hpp>
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
+#include <cache/support/tiered_limits.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
@@ -41,16 +42,6 @@ void play_at_random(Player& plays, const tape& says, std::uint64_t seed) {
       REQUIRE(why.code() == zoomr::errc::rollback_depth);
     }
   }
-}
-
-/// The limits with an arena of so many blocks of pages, which hold `T`.
-template <class T, class Policy>
-zoomr::config with_arena(const Policy& policy, zoomr::config limits, index_t blocks) {
-  const zoomr::detail::layout sizes(block_model, zoomr::detail::any_policy_of<Policy>(policy), limits, true);
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(block_model, policy, limits);
-  limits.tiers.device = all.total() - all.details + blocks * sizes.blocks.template bytes<T>();
-  return limits;
 }
 
 /// Pages are written, shared, copied, moved up with turned keys, saved and loaded.

@@ -2,6 +2,7 @@
 // Heads that vote, over tiers: their keys are at hand wherever pages lie, in whatever way these come to be.
 #include <cache/support/players.hpp>
 #include <cache/support/saved_bytes.hpp>
+#include <cache/support/tiered_limits.hpp>
 #include <support/voters.hpp>
 #include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
@@ -18,17 +19,6 @@ constexpr index_t tokens = 170, prompt = 70;
 
 template <class Engine = zoomr::sync_transfers>
 using over_tiers = zoomr::tiered<zoomr::lru, Engine>;
-
-/// Limits with an arena of so many blocks, which hold `T`.
-template <class T, class Policy>
-zoomr::config with_arena(const shape& of, const Policy& policy, zoomr::config limits, index_t blocks) {
-  limits = with_voters(policy, limits, of);
-  const zoomr::detail::layout sizes(of, zoomr::detail::any_policy_of<Policy>(policy), limits, true);
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(of, policy, limits);
-  limits.tiers.device = all.total() - all.details + blocks * sizes.blocks.template bytes<T>();
-  return limits;
-}
 
 /// A life in which pages are written, shared, copied, moved up, saved and loaded.
 /// @return  what every sequence attended and got
@@ -65,7 +55,8 @@ void check_life(const char* name, const Policy& policy, index_t blocks) {
   player<Policy, T> resident(model, policy, limits);
   const auto expected = live(resident, says, other, rest);
   const auto moved = with_placement(policy, over_tiers<Engine>{});
-  player<std::remove_const_t<decltype(moved)>, T> tiers(model, moved, with_arena<T>(model, moved, limits, blocks));
+  player<std::remove_const_t<decltype(moved)>, T> tiers(
+      model, moved, with_arena<T>(model, moved, with_voters(moved, limits, model), blocks));
   const auto found = live(tiers, says, other, rest);
   for (std::size_t voice = 0; voice < 3; ++voice) {
     CAPTURE(voice);
@@ -121,8 +112,9 @@ TEST_CASE("a choice brings no page, and what it has chosen comes before the next
   // What comes to the device while tokens attend, and while they are committed: of 20 pages it holds 15.
   const auto moved = [&](bool ahead) {
     policy.placement.prefetch = ahead;
-    zoomr::kv_cache<policy_type> cache(one_layer, policy,
-                                       with_arena<float>(one_layer, policy, limits_for(256 + asking), 15));
+    zoomr::kv_cache<policy_type> cache(
+        one_layer, policy,
+        with_arena<float>(one_layer, policy, with_voters(policy, limits_for(256 + asking), one_layer), 15));
     zoomr::byte_count attending = 0, committing = 0;
     pass_tokens(cache, asking, [&](const auto& before, const auto& between, const auto& after) {
       attending += between.device_in - before.device_in;
@@ -150,7 +142,7 @@ TEST_CASE("keys of voters are counted: by the constructor, and of a sequence by 
       return problem.what();
     }
   };
-  zoomr::config limits = with_arena<float>(model, policy, limits_for(tokens), 6);
+  zoomr::config limits = with_arena<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6);
   const index_t pages = zoomr::pages_for(tokens);
   const zoomr::byte_count page = 3 * 16 * 8 * 4;  // of three KV lanes: voters are heads 0, 1 and 3, 6 of the two layers
   CHECK(zoomr::kv_cache<policy_type>::bytes(model, policy, limits).summaries == pages * page);
@@ -166,7 +158,8 @@ TEST_CASE("keys of voters are counted: by the constructor, and of a sequence by 
         std::string::npos);
 
   const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 5);
-  player<policy_type> plays(model, policy, with_arena<float>(model, policy, limits_for(tokens), 6));
+  player<policy_type> plays(model, policy,
+                            with_arena<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6));
   plays.open(says);
   plays.play_plainly(0, 100);
   CHECK(plays.cache.bytes(plays.at(0).seq).summaries == 7 * page);

@@ -138,11 +138,15 @@ struct cache_core {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
   }
 
+  /// Where a KV lane's keys are kept beside the pages, in `keys`; -1 if they are not.
+  index_t kept_lane(index_t layer, index_t kv_head) const {
+    return sizes.key_lanes > 0 ? voters.place_of(layer, kv_head) : -1;
+  }
   /// Keeps a key that was written to a page beside it too, if a voter's keys are kept there.
   /// @param pages  the page table in which `slot` is
   /// @param key    as it is stored there
   void keep_key(index_t layer, index_t kv_head, view<const index_t> pages, index_t slot, const number* key) {
-    const index_t lane = sizes.key_lanes > 0 ? voters.place_of(layer, kv_head) : -1;
+    const index_t lane = kept_lane(layer, kv_head);
     if (lane >= 0) keys.keep(lane, pages, slot, key);
   }
 

@@ -79,24 +79,26 @@ class key_scores {
   void make_logits(index_t position, token_range slots, view<float, 2> logits) {
     const shape& model = core_.sizes.model;
     const view<const float, 2> queries = memory_.queries(count_, model.head_dim);
-    for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
-      const index_t count = (std::min)(page_tokens, slots.last - slot);
-      multiply(queries, slot, view<float, 2>(&logits(0, slot - slots.first), {count_, count}, {logits.stride(0), 1}));
+    const auto each_page = [&](auto multiply) {
+      for (index_t slot = slots.first; slot < slots.last; slot += page_tokens) {
+        const index_t count = (std::min)(page_tokens, slots.last - slot);
+        multiply(slot, view<float, 2>(&logits(0, slot - slots.first), {count_, count}, {logits.stride(0), 1}));
+      }
+    };
+    // Over tiers voters' keys are always beside the pages.
+    if (const index_t lane = core_.kept_lane(layer_, kv_head_); lane >= 0) {
+      each_page([&](index_t slot, view<float, 2> of_page) {
+        core_.keys.products(lane, view<const index_t>(state_.pages), queries, slot, of_page);
+      });
+    } else if constexpr (!Pool::may_fail) {
+      const auto kv_lane = core_.kv_lane(state_, layer_, kv_head_);
+      each_page([&](index_t slot, view<float, 2> of_page) { key_products(kv_lane, queries, slot, of_page); });
     }
     const token_range group{kv_head_ * model.group(), (kv_head_ + 1) * model.group()};
     const model_logits hook = core_.logits_of(state_, layer_, group, position);
     const float scale = core_.limits.logit_scale(layer_, kv_head_, model.head_dim);
     for (index_t h = 0; h < count_; ++h) {
       scale_row(fastest_cpu_path(), hook, memory_.heads(count_)[h], scale, logits[h], slots.first);
-    }
-  }
-  // With keys beside the pages if voters' keys are kept there, which over tiers they always are.
-  void multiply(view<const float, 2> queries, index_t slot, view<float, 2> of_page) {
-    if (core_.sizes.key_lanes > 0) {
-      const index_t lane = core_.voters.place_of(layer_, kv_head_);
-      core_.keys.products(lane, view<const index_t>(state_.pages), queries, slot, of_page);
-    } else if constexpr (!Pool::may_fail) {
-      key_products(core_.kv_lane(state_, layer_, kv_head_), queries, slot, of_page);
     }
   }
   void ask_one(index_t head, view<const float> query) {
