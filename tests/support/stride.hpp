@@ -2,6 +2,7 @@
 // How much of a large grid of cases is tried.
 #pragma once
 
+#include <cstddef>  // std::size_t
 #include <cstdint>  // std::int64_t, std::uint64_t
 #include <cstdlib>  // std::getenv, std::strtoll
 #include <vector>   // std::vector
@@ -20,6 +21,16 @@ inline std::int64_t stride() {
 inline std::vector<std::uint64_t> seeds_from(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> found;
   for (std::uint64_t seed = first; seed<first + count; seed += stride()> 1 ? 2 : 1) found.push_back(seed);
+  return found;
+}
+
+/// Of a list whose last case has what the others have one by one: all, or where a stride is wanted every second, the
+/// last among them.
+template <class Case>
+std::vector<Case> some_of(const std::vector<Case>& list) {
+  std::vector<Case> found;
+  const std::size_t step = stride() > 1 ? 2 : 1;
+  for (std::size_t i = (list.size() - 1) % step; i < list.size(); i += step) found.push_back(list[i]);
   return found;
 }
 

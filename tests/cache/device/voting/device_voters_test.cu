@@ -101,12 +101,12 @@ TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
   for (const index_t queries : {1, 40}) {
     CAPTURE(queries);
     check(hearing(small::sentence_voters, queries), kind::peaked, markup::sentences, 5);
-    check(hearing(small::zoomr_voters, queries), kind::uniform, markup::pairs, 6, true);
   }
+  check(hearing(small::zoomr_voters, 1), kind::uniform, markup::pairs, 6, true);
 }
 
 TEST_CASE("logits of voters are those of the model") {
-  for (const model_rule& one : all_model_rules(model)) {
+  for (const model_rule& one : some_of(all_model_rules(model))) {
     CAPTURE(one.name);
     check(small::sentence_voters, kind::with_infinities, markup::sentences, 4, false, 0, one.rule());
   }
