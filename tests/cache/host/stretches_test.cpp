@@ -288,6 +288,21 @@ TEST_CASE("stretches: so they are in each storage type") {
   check(bfloat16{}), check(float16{}), check(float8{}), check(int8{}), check(scaled_int8{});
 }
 
+TEST_CASE("stretches: KV heads whose rows lie in between are cut apart only for threads that would have nothing") {
+  using zoomr::detail::piece_kv_heads;
+  constexpr bool in_between = false, side_by_side = true;
+  CHECK(piece_kv_heads(3, 2, 2, 128, in_between) == 3);  // heads of 64 in 16 bits
+  CHECK(piece_kv_heads(3, 4, 2, 128, in_between) == 3);
+  CHECK(piece_kv_heads(3, 2, 3, 128, in_between) == 1);  // the third thread
+  CHECK(piece_kv_heads(8, 2, 2, 256, in_between) == 4);  // rows of a KiB, two pieces for each thread
+  CHECK(piece_kv_heads(8, 4, 2, 256, in_between) == 8);
+  CHECK(piece_kv_heads(8, 2, 8, 256, in_between) == 2);
+  CHECK(piece_kv_heads(1, 2, 8, 256, in_between) == 1);
+  CHECK(piece_kv_heads(3, 4, 2, 128, side_by_side) == 1);
+  CHECK(piece_kv_heads(8, 4, 2, 256, side_by_side) == 2);  // eight pieces for each thread
+  CHECK(piece_kv_heads(8, 16, 2, 256, side_by_side) == 8);
+}
+
 TEST_CASE("stretches: their memory is counted, and only where there may be several") {
   backwards run;
   const shape& model = grouped;

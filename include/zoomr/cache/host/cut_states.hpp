@@ -21,6 +21,23 @@ inline index_t tokens_together(const shape& model, const config& limits) {
   return (std::min)({limits.max_draft_tokens, limits.max_batched_tokens, (std::max)(1, most_asking / model.group())});
 }
 
+/// How many KV heads a piece of work has, where a layer is cut along its stretches: a divisor of `kv_heads`.
+///
+/// Where keys lie side by side, so many that each thread has eight pieces to begin with. Else rows of other KV heads
+/// are in between, which a processor fetches with those that it reads: then two pieces, if a piece's rows keep a KiB,
+/// or one.
+/// @param key_bytes     of one key
+/// @param side_by_side  the keys of a KV head lie so
+constexpr index_t piece_kv_heads(index_t kv_heads, index_t stretches, index_t threads, std::int64_t key_bytes,
+                                 bool side_by_side) {
+  index_t together = kv_heads;
+  for (index_t fewer = kv_heads - 1; fewer > 0; --fewer) {
+    const index_t pieces = side_by_side ? 8 : fewer * key_bytes < 1024 ? 1 : 2;
+    if (kv_heads % fewer == 0 && kv_heads / together * stretches < pieces * threads) together = fewer;
+  }
+  return together;
+}
+
 /// Nothing, where one thread works, or no query reads more than one stretch.
 class cut_states {
  public:

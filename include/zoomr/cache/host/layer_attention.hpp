@@ -247,7 +247,11 @@ class layer_attention {
     const index_t stretches = cut.find(list.ranges(), until);
     if (stretches == 1) return 0;
     const shape& model = core_.sizes.model;
-    const index_t together = kv_heads_of_stretch(now, stretches, workers.threads()), parts = model.kv_heads / together;
+    const auto kv_lane = core_.kv_lane(now.state(), layer_, 0);
+    const std::int64_t key_bytes = stored_size<typename decltype(kv_lane)::number>(kv_lane.rows.key_width);
+    const index_t together =
+        piece_kv_heads(model.kv_heads, stretches, workers.threads(), key_bytes, keys_side_by_side(kv_lane));
+    const index_t parts = model.kv_heads / together;
     for_each_piece(workers, stretches * parts, [&](index_t piece, index_t) {
       const index_t stretch = piece / parts, first = piece % parts * together * model.group();
       attend_stretch(now.state(), tokens, {first, first + together * model.group()}, list.ranges(), stretch);
@@ -274,20 +278,6 @@ class layer_attention {
         }
       }
     });
-  }
-  // KV heads of a piece, all pieces as large. Where keys lie side by side, so many that each thread has eight pieces to
-  // begin with. Else rows of other KV heads are in between, which a processor fetches with those that it reads: then
-  // two pieces, if rows keep a KiB, or one.
-  index_t kv_heads_of_stretch(const token_choice<Pool>& now, index_t stretches, index_t threads) const {
-    const index_t kv_heads = core_.sizes.model.kv_heads;
-    const auto kv_lane = core_.kv_lane(now.state(), layer_, 0);
-    const std::int64_t row = stored_size<typename decltype(kv_lane)::number>(kv_lane.rows.key_width);
-    index_t together = kv_heads;
-    for (index_t fewer = kv_heads - 1; fewer > 0; --fewer) {
-      const index_t pieces = keys_side_by_side(kv_lane) ? 8 : fewer * row < 1024 ? 1 : 2;
-      if (kv_heads % fewer == 0 && kv_heads / together * stretches < pieces * threads) together = fewer;
-    }
-    return together;
   }
   void attend_stretch(const sequence_state& state, token_range tokens, token_range heads,
                       view<const token_range> ranges, index_t stretch) {
