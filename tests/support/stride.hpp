@@ -17,19 +17,23 @@ inline std::int64_t stride() {
   return wanted > 1 ? wanted : 1;
 }
 
+/// The stride through a list of a few cases: 1, or 2 where any is wanted.
+inline int short_stride() { return stride() > 1 ? 2 : 1; }
+
 /// Seeds first, first + 1, ...: `count` of them, or where a stride is wanted every second, the first among them.
 inline std::vector<std::uint64_t> seeds_from(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> found;
-  for (std::uint64_t seed = first; seed<first + count; seed += stride()> 1 ? 2 : 1) found.push_back(seed);
+  for (std::uint64_t seed = first; seed < first + count; seed += static_cast<std::uint64_t>(short_stride())) {
+    found.push_back(seed);
+  }
   return found;
 }
 
-/// Of a list whose last case has what the others have one by one: all, or where a stride is wanted every second, the
-/// last among them.
+/// All of a list, or where a stride is wanted every second, the last among them.
 template <class Case>
 std::vector<Case> some_of(const std::vector<Case>& list) {
   std::vector<Case> found;
-  const std::size_t step = stride() > 1 ? 2 : 1;
+  const auto step = static_cast<std::size_t>(short_stride());
   for (std::size_t i = (list.size() - 1) % step; i < list.size(); i += step) found.push_back(list[i]);
   return found;
 }

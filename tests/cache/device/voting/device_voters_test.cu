@@ -101,8 +101,9 @@ TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
   for (const index_t queries : {1, 40}) {
     CAPTURE(queries);
     check(hearing(small::sentence_voters, queries), kind::peaked, markup::sentences, 5);
+    if (stride() > 1 && queries > 1) continue;
+    check(hearing(small::zoomr_voters, queries), kind::uniform, markup::pairs, 6, true);
   }
-  check(hearing(small::zoomr_voters, 1), kind::uniform, markup::pairs, 6, true);
 }
 
 TEST_CASE("logits of voters are those of the model") {
