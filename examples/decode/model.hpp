@@ -11,6 +11,7 @@
 #include <cmath>       // std::exp
 #include <cstddef>     // std::size_t
 #include <filesystem>  // std::filesystem::path
+#include <utility>     // std::move
 #include <vector>      // std::vector
 
 #include <zoomr/core/executor.hpp>  // zoomr::executor
@@ -33,6 +34,13 @@ class model {
 
   const model_config& config() const { return config_; }
   const zoomr::executor& threads() const { return threads_; }
+
+  /// Which heads vote in the caches that are opened for it from now on.
+  /// @param weights  [layers, heads]; empty: unknown
+  /// @param keys     in what the keys that they read are kept
+  void set_voters(std::vector<float> weights, zoomr::voter_storage keys) {
+    config_.voters = std::move(weights), config_.voter_keys = keys;
+  }
 
   /// One pass over packed tokens.
   ///

@@ -13,12 +13,13 @@
 namespace decode {
 namespace {
 
-constexpr std::size_t few = 8;         // tokens up to which reading rows for each is faster than widening them,
-constexpr std::size_t some = 64;       // and where rows are short
-constexpr std::size_t piece = 64;      // rows that a thread takes, and widens, at once
-constexpr std::size_t short_x = 1024;  // rows this short share the steps in which their sums are added up;
-constexpr std::size_t long_x = 4096;   // longer ones share what is read of x, which leaves the first cache
-constexpr std::size_t together = 8;    // rows that do
+constexpr std::size_t few = 8;              // tokens up to which reading rows for each is faster than widening them,
+constexpr std::size_t some = 64;            // and where rows are short
+constexpr std::size_t read_piece = 64;      // rows that a thread takes at once, to read them,
+constexpr std::size_t widened_piece = 128;  // or to widen them: x is laid out anew for each piece
+constexpr std::size_t short_x = 1024;       // rows this short share the steps in which their sums are added up;
+constexpr std::size_t long_x = 4096;        // longer ones share what is read of x, which leaves the first cache
+constexpr std::size_t together = 8;         // rows that do
 
 /// What a finite number means. to_float has branches for a float16, of which compilers make no vectors.
 inline float value_of(float number) { return number; }
@@ -103,11 +104,12 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
   if (tokens == 0 || w.empty()) return;
   usual_threads();  // OpenBLAS itself takes one
   const job work{x, tokens, w.columns, y, w.rows};
-  const std::size_t pieces = (w.rows + piece - 1) / piece;
+  const bool reads = tokens <= (w.columns <= short_x ? some : few);
+  const std::size_t piece = reads ? read_piece : widened_piece, pieces = (w.rows + piece - 1) / piece;
   const bool worth = static_cast<std::int64_t>(tokens * w.rows * w.columns) >= threads.worth();
   const auto multiply_piece = [&](const auto* rows, std::size_t first) {
     const std::size_t last = std::min(first + piece, w.rows);
-    if (tokens <= (w.columns <= short_x ? some : few))
+    if (reads)
       work.read_rows(rows, first, last);
     else
       work.multiply_rows(rows, first, last);

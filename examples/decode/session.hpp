@@ -42,7 +42,7 @@ inline zoomr::shape shape_of(const model& net) {
 ///
 /// The policy is for all layers but those with a sliding window, which attend to all that is in their window.
 /// @tparam T  in which keys and values are stored
-template <class Placement, class T = float>
+template <class Placement = zoomr::placement, class T = float>
 class session {
  public:
   using cache_type = zoomr::any_kv_cache<T, Placement>;
@@ -118,6 +118,16 @@ class session {
       items.push_back({at(s), next.subspan(static_cast<std::size_t>(s), 1), false});
     }
     pass(items, 0, false);
+  }
+
+  /// Passes one token in each of several sessions of one model, whose weights are read once for all of them. Each gets
+  /// the bits that it would get alone. None has tiers or a tap.
+  /// @param runs  [R]  of one sequence each
+  /// @param next  [R]
+  static void advance_each(std::span<session* const> runs,
+                           std::span<const token_id> next) requires(!zoomr::tiered_placement<Placement>) {
+    if (runs.empty()) return;
+    std::visit([&]<class Cache>(const Cache&) { pass_each<Cache>(runs, next); }, runs.front()->cache_);
   }
 
   /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.
@@ -220,6 +230,8 @@ class session {
   }
   template <class Cache>
   index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
+  template <class Cache>
+  static void pass_each(std::span<session* const> runs, std::span<const token_id> next);
 
   model& net_;
   std::size_t chunk_;   // tokens of a prompt that pass together
@@ -301,6 +313,61 @@ index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_it
   if (tap_ != nullptr) tap_->commit(cache.tokens(at(first)));
   if (!failed.empty()) throw zoomr::error(zoomr::errc::storage, failed);
   return fewest;
+}
+
+// What model::forward takes for several steps of one token each: to each its row.
+template <class Step>
+struct steps_in_rows {
+  std::vector<Step*> steps;
+
+  void append(index_t layer, attention_tap::rows keys, attention_tap::rows values) {
+    for (index_t i = 0; i < keys.extent(0); ++i) at(i).append(layer, row(keys, i), row(values, i));
+  }
+  void attend(index_t layer, attention_tap::rows queries, zoomr::view<float, 3> out) {
+    for (index_t i = 0; i < queries.extent(0); ++i) at(i).attend(layer, row(queries, i), row(out, i));
+  }
+
+ private:
+  Step& at(index_t i) { return *steps[static_cast<std::size_t>(i)]; }
+  template <class Number>
+  static zoomr::view<Number, 3> row(zoomr::view<Number, 3> of, index_t i) {
+    const index_t heads = of.extent(1), dims = of.extent(2);
+    return {of.data() + static_cast<std::ptrdiff_t>(i) * heads * dims, {1, heads, dims}};
+  }
+};
+
+template <class Placement, class T>
+template <class Cache>
+void session<Placement, T>::pass_each(std::span<session* const> runs, std::span<const token_id> next) {
+  using step_type = typename Cache::step_type;
+  model& net = runs.front()->net_;
+  const std::size_t vocab = net.config().vocab;
+  std::vector<zoomr::step_item> items;
+  std::vector<step_type> steps;
+  items.reserve(runs.size()), steps.reserve(runs.size());
+  std::vector<std::size_t> active;  // sessions that pass
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    items.push_back({runs[i]->at(0), next.subspan(i, 1), false});
+    steps.push_back(std::get<Cache>(runs[i]->cache_).begin(zoomr::view<const zoomr::step_item>(&items[i], {1})));
+    active.push_back(i);
+  }
+  std::vector<float> logits(runs.size() * vocab);
+  while (!active.empty()) {
+    steps_in_rows<step_type> together;
+    std::vector<token_id> ids;
+    std::vector<index_t> positions, rows;
+    for (const std::size_t i : active) {
+      together.steps.push_back(&steps[i]);
+      rows.push_back(static_cast<index_t>(ids.size()));
+      ids.push_back(next[i]), positions.push_back(steps[i].position(0));
+    }
+    net.forward(together, ids, positions, rows,
+                {logits.data(), {static_cast<index_t>(rows.size()), static_cast<index_t>(vocab)}});
+    for (std::size_t r = 0; r < active.size(); ++r)
+      std::copy_n(&logits[r * vocab], vocab, runs[active[r]]->logits_.begin());
+    std::erase_if(active, [&](std::size_t i) { return !steps[i].needs_second_pass(1); });
+  }
+  for (step_type& step : steps) step.commit(1);
 }
 
 extern template class session<zoomr::placement>;

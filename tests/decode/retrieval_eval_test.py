@@ -141,7 +141,27 @@ class Retrieval(unittest.TestCase):
             json.dump({"layers": 4, "heads": 4, "weights": [[1, 2, 1.5]]}, f)
         other = self.asked("retrieval", *options)
         self.assertEqual(other.returncode, 2)
-        self.assertIn('1 voters of weight 1.500" is asked for', other.stderr)
+        self.assertIn('"1 voters of weight 1.500" is asked for', other.stderr)
+        self.assertIn(f"{self.path('r')}: sentence_voters was measured with", other.stderr)
+
+    def test_policies_write_together_what_each_writes_alone(self):
+        model = self.path("marked")
+        marked(model)
+        tables = []
+        for name, weights in (("early", [[0, 1, 1.5], [1, 3, 0.5]]), ("late", [[3, 0, 2.0]])):
+            tables.append(f"{name}={self.path(name)}")
+            with open(self.path(name), "w") as f:
+                json.dump({"layers": 4, "heads": 4, "weights": weights}, f)
+        policies = ["full", "zoomr_voters+voters=early", "window@100", "zoomr_voters+voters=late", "zoomr_mass",
+                    "zoomr_voters+top_p.share=0.5+voters=late"]
+        options = ("--marks", MARKS, "--tasks", "chain", "--notes", 5, "--voters", ",".join(tables))
+        together = self.rows(*options, "--policies", ",".join(policies), model=model, problems=2)
+        self.assertEqual([policy for policy, _ in together], policies)
+        for policy in policies:
+            alone = self.rows(*options, "--policies", policy, model=model, problems=2)
+            self.assertEqual(alone[policy, "chain x5"], together[policy, "chain x5"])
+        early, late = (together[f"zoomr_voters+voters={name}", "chain x5"] for name in ("early", "late"))
+        self.assertNotEqual(early["entropy_bits"], late["entropy_bits"])
 
     def test_each_task_runs_and_the_oracle_reads_what_is_needed_next(self):
         model = self.path("marked")
@@ -219,6 +239,10 @@ class Retrieval(unittest.TestCase):
             json.dump({"layers": 30, "heads": 9, "weights": [[7, 7, 2.4]]}, f)
         for arguments, part in ((("retrieval", "--voters", other), "but the model has 4 of 4"),
                                 (("retrieval", "--policies", "sentence_voters"), "name their weights, --voters FILE"),
+                                (("retrieval", "--policies", "sentence_voters+voters=some"), 'have the name "some"'),
+                                (("retrieval", "--policies", "quest+voter_keys=q8_0"), "no heads vote under quest"),
+                                (("retrieval", "--policies", "sentence_voters+voter_keys=q4_0"), "is q8_0, or not said"),
+                                (("retrieval", "--voters", "a=x,a=y"), "a=y: x has this name, or none, already"),
                                 (("retrieval", "--policies", "nothing"), "there is no policy"),
                                 (("retrieval", "--policies", "oracle@100"), "oracle has no budget"),
                                 (("retrieval", "--policies", "exact@2"), "must be at least 3"),

@@ -2,8 +2,10 @@
 // Policies on real models: where nothing is left out, their logits are those of full attention.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -114,6 +116,52 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
   auto short_window = presets::window;
   short_window.zone.recent = 40;
   CHECK(!near_full(short_window));
+}
+
+TEST_CASE("sessions that advance together give the bits that each gives alone") {
+  for (const fs::path directory : {trained, fixture("gemma3")}) {  // one cache; one for each group
+    model net = load_model(directory);
+    const std::size_t vocab = net.config().vocab;
+    std::vector<token_id> ids;
+    for (std::size_t i = 0; i < 90; ++i) ids.push_back(static_cast<token_id>((i * 7 + i / 5) % vocab));
+    std::vector<zoomr::token_class> classes(vocab);
+    for (std::size_t id = 0; id < vocab; id += 5) classes[id] = zoomr::token_class::delimiter;
+    constexpr auto sentences =  // of some tokens two passes
+        zoomr::compose(zoomr::sentences{}, zoomr::key_mean{}, zoomr::head_mass{}, zoomr::top_k{.segments = 2},
+                       zoomr::every_token{.second_pass = true}, zoomr::zones{.sinks = 2, .recent = 8});
+    auto window = zoomr::presets::window;
+    window.zone.recent = 16;
+    constexpr std::size_t prompt = 60;
+    const auto in = [&](const auto& policy, std::size_t tokens) {
+      auto run = std::make_unique<session<>>(net, policy, 1, 90, classes);
+      run->prompt(0, std::span(ids).first(tokens));
+      return run;
+    };
+    const auto with_all = [&](auto visit) {
+      visit(zoomr::presets::full, prompt), visit(sentences, prompt - 13);  // not at the same position
+      visit(window, prompt);
+    };
+    std::vector<std::unique_ptr<session<>>> together, alone;
+    with_all([&](const auto& policy, std::size_t tokens) {
+      together.push_back(in(policy, tokens)), alone.push_back(in(policy, tokens));
+    });
+    std::vector<session<>*> runs;
+    for (const auto& one : together) runs.push_back(one.get());
+    for (std::size_t t = 0; t < 20; ++t) {
+      const std::vector<token_id> next = {ids[prompt + t], ids[prompt - t], ids[3 * t]};
+      session<>::advance_each(runs, next);
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        alone[i]->advance({&next[i], 1});
+        CHECK(std::ranges::equal(together[i]->logits(0), alone[i]->logits(0)));
+      }
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      CHECK(together[i]->stats().passes == alone[i]->stats().passes);
+      CHECK(together[i]->stats().tokens == 20);
+    }
+    CHECK(together[1]->stats().passes > 20);
+    session<>::advance_each({}, {});  // nothing to do
+  }
 }
 
 TEST_CASE("a session gives the logits of a pass without any cache") {

@@ -143,11 +143,11 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
                    "random_eviction[@budget] and voters_or_boxes[@budget]")
       ->delimiter(',')
       ->capture_default_str();
-  add_voters(command, given.of.voters);
   command
-      ->add_option("--voter-keys", given.of.voters.keys, "in what the keys that these heads read are kept: also q8_0")
-      ->check(CLI::IsMember({"as_cache", "q8_0"}))
-      ->capture_default_str();
+      ->add_option("--voters", given.voters,
+                   "weights of the heads that vote, FILE, or NAME=FILE for policies with +voters=NAME; default: "
+                   "voters.json beside the model. +voter_keys=q8_0 rounds the keys that they read")
+      ->delimiter(',');
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file");

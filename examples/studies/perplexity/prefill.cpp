@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prefill.hpp"
 
-#include <zoomr/math/functions.hpp>
+#include <zoomr/math/products.hpp>
 
-#include <algorithm>  // std::fill, std::max, std::min
+#include <algorithm>  // std::fill, std::max_element, std::min
 #include <cmath>      // std::sqrt
 #include <numeric>    // std::iota
 
@@ -14,10 +14,24 @@ namespace {
 
 // Probabilities of the logits [begin, end); 0 for all others.
 void softmax(std::span<float> row, std::size_t begin, std::size_t end) {
-  float largest = row[begin], sum = 0.0f;
-  for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, row[i]);
-  for (std::size_t i = begin; i < end; ++i) sum += row[i] = zoomr::exponential(row[i] - largest);
-  for (std::size_t i = begin; i < end; ++i) row[i] /= sum;
+  constexpr std::size_t lanes = zoomr::partial_sums;
+  const std::span<float> seen = row.subspan(begin, end - begin);
+  zoomr::detail::on_fastest_path([&] {
+    float largest[lanes], sums[lanes] = {};
+    std::fill_n(largest, lanes, seen[0]);
+    const auto each_lane = [&](auto visit) {
+      std::size_t i = 0;
+      for (; i + lanes <= seen.size(); i += lanes)
+        for (std::size_t l = 0; l < lanes; ++l) visit(l, seen[i + l]);
+      for (; i < seen.size(); ++i) visit(0, seen[i]);
+    };
+    each_lane([&](std::size_t l, float x) { largest[l] = x > largest[l] ? x : largest[l]; });
+    zoomr::detail::exponentials(zoomr::fastest_cpu_path(), {seen.data(), {static_cast<index_t>(seen.size())}},
+                                *std::max_element(largest, largest + lanes));
+    each_lane([&](std::size_t l, float x) { sums[l] += x; });
+    const float part = 1.0f / zoomr::halving_sum(sums);
+    for (float& x : seen) x *= part;
+  });
   std::fill(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(begin), 0.0f);
   std::fill(row.begin() + static_cast<std::ptrdiff_t>(end), row.end(), 0.0f);
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every study behind docs/results/pretrained.md, joins them in pretrained.json, fills in the tables, draws the figure.
 
-    python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]    learns weights
+    python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]     learns weights
     python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
     python3 evidence.py --build BUILD --model DIR --prose MIDDLEMARCH.txt                            the other novel
     python3 evidence.py --build BUILD --model DIR --lora MERGED --text WAR_AND_PEACE.txt             after a LoRA
@@ -12,6 +12,7 @@ makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at a
 alone stay there; those of all are DIR/voters.json, and are measured with.
 """
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -36,58 +37,61 @@ WEIGHTS = {
 LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 
 CONTROLS = ["full", "oracle", "random"]
-# name: (tasks, size, problems, policies, weights)
+VOTERS = "zoomr_voters"
+SHARE = "+top_p.share=0.7"
+SENTENCE_KV = ["sentence_kv@128", "sentence_kv_published@128", "sentence_box@128"]
+
+
+def with_weights(policy, *names):
+    return [f"{policy}+voters={name}" for name in names]
+
+
+# name: (tasks, size, problems, policies); +voters=NAME are weights of WEIGHTS, the others those of all
 STUDIES = {
+    "notes_24": ("notes", "--notes 24", 200, [*CONTROLS, VOTERS, VOTERS + SHARE]),
     "notes_12": ("notes", "--notes 12", 200,
-                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", "zoomr_voters", "zoomr_voters+top_p.share=0.7",
-                  "zoomr_voters+top_p.share=0.5"], "all"),
-    "notes_24": ("notes", "--notes 24", 120, [*CONTROLS, "zoomr_voters"], "all"),
-    "share_notes": ("notes", "--notes 24", 60, ["full", "oracle", "zoomr_voters", "zoomr_voters+top_p.share=0.7"], "all"),
-    "chain": ("chain", "--notes 12", 80,
-              ["full", "oracle", "zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "all"),
+                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", VOTERS, VOTERS + SHARE, VOTERS + "+top_p.share=0.5"]),
+    "needle": ("needle", "--tokens 1024", 200, ["full", "oracle", *SENTENCE_KV, "sentence_voters"]),
     "keys": ("keys", "--tokens 1024", 200,
-             [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters"], "all"),
-    "share_keys": ("keys", "--tokens 1024", 40,
-                   ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.7"], "all"),
-    "keys_others": ("keys", "--tokens 1024", 24,
-                    ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256", "sentence_voters"], "all"),
-    "needle": ("needle", "--tokens 1024", 200, ["full", "oracle", "sentence_voters"], "all"),
-    # Keys of the voters in 8 bits.
-    "rounded_notes_12": ("notes", "--notes 12 --voter-keys q8_0", 40,
-                         ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "all"),
-    "rounded_keys": ("keys", "--tokens 1024 --voter-keys q8_0", 40, ["sentence_voters"], "all"),
+             [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters", "sentence_voters" + SHARE]),
+    "chain": ("chain", "--notes 12", 80,
+              ["full", "oracle", VOTERS, VOTERS + "+head_posterior.queries=8", *with_weights(VOTERS, "long"),
+               *with_weights(VOTERS + "+head_posterior.queries=8", "long")]),
+    "longer": ("keys,needle", "--tokens 2048", 40,
+               ["full", "oracle", "quest@256", *SENTENCE_KV[:2], "sentence_voters",
+                *with_weights("sentence_voters", "long")]),
+    "long": ("keys,needle", "--tokens 4096", 16,
+             ["full", "oracle", "quest@256", "sentence_voters", *with_weights("sentence_voters", "long")]),
+    "longest": ("keys,needle", "--tokens 8000", 8,
+                ["full", "oracle", "quest@256", "sentence_voters", "sentence_voters+voter_keys=q8_0",
+                 *with_weights("sentence_voters", "long")]),
     "values": ("values", "--tokens 1024", 40,
-               ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.99999+top_p.segments=6"], "all"),
-    "longer": ("keys,needle", "--tokens 2048", 40, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    "long": ("keys,needle", "--tokens 4096", 16, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    "longest": ("keys,needle", "--tokens 8000", 6, ["full", "oracle", "quest@256", "sentence_voters"], "all"),
-    "sentence_kv": ("needle", "--tokens 1024,2048", 40,
-                    ["full", "oracle", "sentence_kv@128", "sentence_kv_published@128", "sentence_box@128",
-                     "sentence_voters"], "all"),
-    **{f"{kind}_from_{weights}": (kind, size, 24, [policy], weights)
-       for weights in ("notes", "sentences", "short", "repeated")
-       for kind, size, policy in (("notes", "--notes 12", "zoomr_voters"), ("keys", "--tokens 1024", "sentence_voters"))},
-    "notes_from_long": ("notes", "--notes 12", 24, ["zoomr_voters", "zoomr_voters+top_p.share=0.7"], "long"),
-    "chain_from_long": ("chain", "--notes 12", 16, ["zoomr_voters", "zoomr_voters+head_posterior.queries=8"], "long"),
-    "longer_from_long": ("keys,needle", "--tokens 2048", 24, ["sentence_voters"], "long"),
-    "long_from_long": ("keys,needle", "--tokens 4096", 16, ["sentence_voters"], "long"),
-    "longest_from_long": ("keys,needle", "--tokens 8000", 6, ["sentence_voters"], "long"),
+               ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.99999+top_p.segments=6"]),
+    # Of the first of these problems more.
+    "notes_more": ("notes", "--notes 12", 40,
+                   [VOTERS + "+voter_keys=q8_0", VOTERS + SHARE + "+voter_keys=q8_0",
+                    *with_weights(VOTERS, "notes", "sentences", "short", "repeated", "long"),
+                    *with_weights(VOTERS + SHARE, "long")]),
+    "keys_more": ("keys", "--tokens 1024", 40,
+                  ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256",
+                   "sentence_voters+voter_keys=q8_0",
+                   *with_weights("sentence_voters", "notes", "sentences", "short", "repeated", "long")]),
 }
 # Before and after a LoRA: the presets that choose by summaries, the prompt segmented too.
 BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false" for preset in ("one_pass", "mass", "focus", "follow")]
-STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, "zoomr_voters"], "all")
+STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, VOTERS])
 LORA = {
     "lora_notes_12": STUDIES["untrained_notes_12"],
-    "lora_notes_24": ("notes", "--notes 24", 24, ["full", "oracle", BY_SUMMARIES[0], "zoomr_voters"], "all"),
-    "lora_keys": ("keys", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"], "all"),
-    "lora_needle": ("needle", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"], "all"),
+    "lora_notes_24": ("notes", "--notes 24", 24, ["full", "oracle", BY_SUMMARIES[0], VOTERS]),
+    "lora_keys": ("keys", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"]),
+    "lora_needle": ("needle", "--tokens 1024", 12, ["full", "oracle", "sentence_voters"]),
 }
 STUDIES.update(LORA)
 # Of the novel that weights were learnt on, other problems.
 OTHER = {
-    "other_notes_12": ("notes", "--notes 12", 40, ["full", "oracle", "zoomr_voters"], "all"),
-    "other_keys": ("keys", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"], "all"),
-    "other_needle": ("needle", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"], "all"),
+    "other_notes_12": ("notes", "--notes 12", 40, ["full", "oracle", VOTERS]),
+    "other_keys": ("keys", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"]),
+    "other_needle": ("needle", "--tokens 1024", 40, ["full", "oracle", "sentence_voters"]),
 }
 STUDIES.update(OTHER)
 SEED = 77
@@ -115,10 +119,26 @@ def kept(options, name):
     return os.path.join(folder, name)
 
 
-def run(options, *arguments):
-    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
-    return subprocess.run([os.path.join(options.build, "bin/zoomr-eval"), *arguments], env=environment, check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
+def run(options, name, *arguments, threads=1):
+    """What zoomr-eval prints, and how long a processor was at it, in all runs that were needed."""
+    environment = dict(os.environ, OPENBLAS_NUM_THREADS=str(threads))
+    with open(kept(options, f"{name}.out"), "w+") as out, open(kept(options, f"{name}.log"), "w") as log:
+        with subprocess.Popen([os.path.join(options.build, "bin/zoomr-eval"), *arguments], env=environment, stdout=out,
+                              stderr=log) as child:
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        before = kept(options, f"{name}.seconds")
+        seconds = used.ru_utime + used.ru_stime
+        if os.path.exists(before):
+            with open(before) as f:
+                seconds += float(f.read())
+        with open(before, "w") as f:
+            f.write(f"{seconds:.0f}")
+        if child.returncode:
+            with open(log.name) as f:
+                sys.exit(f"evidence.py: {name} failed with {child.returncode}: {f.read()[-1000:]}")
+        out.seek(0)
+        return out.read(), round(seconds)
 
 
 def novel_of(name):
@@ -133,34 +153,74 @@ def voters(options, weights):
 def learn(options, weights):
     tasks, tokens = WEIGHTS[weights]
     print(f"weights of {weights}", flush=True)
-    return run(options, "heads", "--model", options.model, "--text", options.learn, "--seed", str(LEARNT_SEED), "--tasks",
-               tasks, "--tokens", tokens, "--marks", MARKS, "--problems", str(LEARNT_PROBLEMS), "--resume",
-               kept(options, "heads.jsonl"), "--out", voters(options, weights))
+    _, seconds = run(options, f"weights_{weights}", "heads", "--model", options.model, "--text", options.learn, "--seed",
+                     str(LEARNT_SEED), "--tasks", tasks, "--tokens", tokens, "--marks", MARKS, "--problems",
+                     str(LEARNT_PROBLEMS), "--resume", kept(options, "heads.jsonl"), "--out", voters(options, weights),
+                     threads=options.jobs)
+    with open(voters(options, weights)) as file:
+        return {**measured_now(), "seconds": seconds, **json.load(file)}
 
 
 def measure(options, name):
-    tasks, size, problems, policies, weights = STUDIES[name]
-    print(f"{name}: {problems} problems of {tasks}, {size}", flush=True)
+    tasks, size, problems, policies = STUDIES[name]
     model = options.lora if name in LORA else options.model
-    return json.loads(run(options, "retrieval", "--model", model, "--text", getattr(options, novel_of(name)), "--seed",
-                          str(SEED), "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems),
-                          "--policies", ",".join(policies), "--voters", voters(options, weights), "--json", "--resume",
-                          kept(options, f"{name}.jsonl")))["rows"]
+    named = [weights for weights in WEIGHTS if any(f"+voters={weights}" in policy for policy in policies)]
+    weights = [voters(options, "all"), *(f"{one}={voters(options, one)}" for one in named)]
+    text, seconds = run(options, name, "retrieval", "--model", model, "--text", getattr(options, novel_of(name)),
+                        "--seed", str(SEED), "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems",
+                        str(problems), "--policies", ",".join(policies), "--voters", ",".join(weights), "--json",
+                        "--resume", kept(options, f"{name}.jsonl"))
+    return {**measured_now(), "seconds": seconds, "rows": json.loads(text)["rows"]}
 
 
 def foretell(options, name):
     _, scored, policies = FORETOLD[name]
-    print(f"{name}: {scored} of {CONTEXT} tokens", flush=True)
-    rows = json.loads(run(options, "perplexity", "--model", options.model, "--text", getattr(options, novel_of(name)),
-                          "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens", str(scored), "--passages", "1",
-                          "--policies", ",".join(policies), "--json", "--resume", kept(options, f"{name}.jsonl")))["rows"]
+    text, seconds = run(options, name, "perplexity", "--model", options.model, "--text",
+                        getattr(options, novel_of(name)), "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens",
+                        str(scored), "--passages", "1", "--policies", ",".join(policies), "--json", "--resume",
+                        kept(options, f"{name}.jsonl"))
     kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
     found = {}
-    for row in rows:
+    for row in json.loads(text)["rows"]:
         policy = row["policy"] + (f"@{row['budget']}" if row["budget"] else "")
         policy = "+".join([policy, *row["settings"].split()])
         found[policy] = {"policy": policy, **{k: row[k] for k in kept_keys}}
-    return [found[policy] for policy in policies if policy in found]
+    return {**measured_now(), "seconds": seconds, "rows": [found[policy] for policy in policies if policy in found]}
+
+
+def lines_wanted(name):
+    """Of the file of what is done, when all is."""
+    if name in FORETOLD:
+        return len(FORETOLD[name][2]) + 1
+    tasks, _, problems, policies = STUDIES[name]
+    return len(tasks.split(",")) * problems * len(policies)
+
+
+def lines_done(options, name):
+    try:
+        with open(kept(options, f"{name}.jsonl"), "rb") as f:
+            return sum(1 for _ in f)
+    except FileNotFoundError:
+        return 0
+
+
+def measure_all(options, chosen):
+    """So many studies at once, each with one thread; what they say is saved as it comes."""
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        running = {pool.submit(foretell if name in FORETOLD else measure, options, name): name for name in chosen}
+        while running:
+            done, _ = concurrent.futures.wait(running, timeout=2, return_when=concurrent.futures.FIRST_COMPLETED)
+            for one in done:
+                name = running.pop(one)
+                everything = load()
+                place = everything if name in FORETOLD else everything["studies"]
+                place[name] = one.result()
+                save(everything)
+                print(f"\r{name}: {place[name]['seconds']:,} s of a processor".ljust(100), flush=True)
+            if sys.stderr.isatty():
+                left = [f"{name} {100 * lines_done(options, name) // lines_wanted(name)} %" for future, name in
+                        running.items() if future.running()]
+                print("\r" + ", ".join(left).ljust(100), end="", file=sys.stderr, flush=True)
 
 
 def load():
@@ -197,8 +257,8 @@ def markdown(titles, rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in [titles, ["---"] * len(titles), *rows])
 
 
-def study_table(study):
-    rows = study["rows"]
+def row_table(study, rows):
+    """One table for each kind of problem."""
     lines = []
     for group in dict.fromkeys(row["group"] for row in rows):
         of_group = [row for row in rows if row["group"] == group]
@@ -210,19 +270,42 @@ def study_table(study):
     return "\n".join(lines).rstrip()
 
 
+def weights_of(row):
+    """The name behind +voters=, or nothing."""
+    return row["policy"].partition("+voters=")[2].partition("+")[0]
+
+
+def study_table(name, study):
+    """Without what stands in tables of its own: other weights, SentenceKV's setting, rounded keys."""
+    rows = [row for row in study["rows"] if not weights_of(row)]
+    if name in ("needle", "longer"):
+        rows = [row for row in rows if row["policy"] not in SENTENCE_KV]
+    if name in ("notes_more", "keys_more"):
+        rows = [row for row in rows if "q8_0" not in row["policy"]]
+    return row_table(study, rows)
+
+
+def part_table(studies, parts):
+    """Of some studies some rows."""
+    return "\n\n".join(row_table(studies[name], [row for row in studies[name]["rows"] if take(row)])
+                       for name, take in parts if name in studies)
+
+
 def weights_table(weights):
     rows = [[row["group"], f"{row['problems']:.0f}", percent(row["first"]), percent(row["in_set"]), f"{row['set']:.1f}"]
             for row in weights["not_learnt_on"]]
     return markdown(["problems, not learnt on", "number", "first", "in the set", "segments of the set"], rows)
 
 
-def transfer_table(studies, long=False):
+def transfer_table(studies, names):
     rows = []
-    for name, (_, _, _, _, weights) in STUDIES.items():
-        if name.split("_from_")[1:] == [weights] and (weights == "long") == long and name in studies:
-            rows += [[weights, f"{row['problems']} of {row['group']}", f"`{row['policy']}`",
-                      percent(row["right"], row["right_interval"]), percent(row["found"])]
-                     for row in studies[name]["rows"]]
+    for study in studies.values():
+        for row in study["rows"]:
+            if weights_of(row) in names:
+                policy = row["policy"].replace(f"+voters={weights_of(row)}", "")
+                rows.append([weights_of(row), f"{row['problems']} of {row['group']}", f"`{policy}`",
+                             percent(row["right"], row["right_interval"]), percent(row["found"])])
+    rows.sort(key=lambda row: names.index(row[0]))
     return markdown(["weights from", "problems", "policy", "right (95 %)", "found"], rows)
 
 
@@ -249,12 +332,27 @@ def perplexity_table(found):
             + markdown(["policy", "perplexity", "beyond full, % (95 %)", "attended", "device"], rows))
 
 
+def times_table(document):
+    names = {**{f"weights of {name}": weights for name, weights in document["weights"].items()}, **document["studies"],
+             **{name: document[name] for name in FORETOLD if name in document}}
+    rows = [[name, f"{one['seconds'] / 60:,.0f}"] for name, one in names.items() if "seconds" in one]
+    whole = sum(one.get("seconds", 0) for one in names.values())
+    return markdown(["study", "minutes of a core"], [*rows, ["**all**", f"**{whole / 60:,.0f}**"]])
+
+
 def tables_of(document):
-    tables = {name: study_table(study) for name, study in document["studies"].items() if "_from_" not in name}
+    studies = document["studies"]
+    tables = {name: study_table(name, study) for name, study in studies.items()}
     for name, weights in (("weights", "all"), ("weights_long", "long")):
         tables[name] = weights_table(document["weights"][weights]) if weights in document["weights"] else ""
-    tables["transfer"] = transfer_table(document["studies"])
-    tables["from_long"] = transfer_table(document["studies"], long=True)
+    tables["transfer"] = transfer_table(studies, ["notes", "sentences", "short", "repeated"])
+    tables["from_long"] = transfer_table(studies, ["long"])
+    tables["rounded"] = part_table(studies, [(name, lambda row: "q8_0" in row["policy"])
+                                             for name in ("notes_more", "keys_more", "longest")])
+    about_kv = ["full", "oracle", *SENTENCE_KV, "sentence_voters"]
+    tables["sentence_kv"] = part_table(studies, [
+        (name, lambda row: row["group"].startswith("needle") and row["policy"] in about_kv) for name in ("needle", "longer")])
+    tables["times"] = times_table(document)
     tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
     return tables
 
@@ -314,28 +412,19 @@ if __name__ == "__main__":
     parser.add_argument("--prose", help="the other novel, of which less is measured")
     parser.add_argument("--only", default=",".join([*STUDIES, *FORETOLD]),
                         help="studies, separated by commas; default: all")
+    parser.add_argument("--jobs", type=int, default=2, help="studies at once, each on one core; default: 2")
     parser.add_argument("--draw", action="store_true", help="run nothing")
     given = parser.parse_args()
     if not given.draw and not (given.build and given.model and (given.learn or given.text or given.prose)):
         parser.error("name --build, --model, and --learn, --text or --prose; or give --draw")
     if given.learn:
         for chosen in names(given.weights, WEIGHTS):
-            learn(given, chosen)
-            with open(voters(given, chosen)) as file:
-                table = json.load(file)
+            table = learn(given, chosen)
             everything = load()
-            everything["weights"][chosen] = {**measured_now(), **table}
+            everything["weights"][chosen] = table
             save(everything)
-    for chosen in names(given.only, [*STUDIES, *FORETOLD]):
-        if not getattr(given, novel_of(chosen)):
-            continue
-        if bool(given.lora) != (chosen in LORA):
-            continue
-        result = foretell(given, chosen) if chosen in FORETOLD else measure(given, chosen)
-        everything = load()
-        place = everything if chosen in FORETOLD else everything["studies"]
-        place[chosen] = {**measured_now(), "rows": result}
-        save(everything)
+    measure_all(given, [name for name in names(given.only, [*STUDIES, *FORETOLD])
+                        if not given.draw and getattr(given, novel_of(name)) and bool(given.lora) == (name in LORA)])
     everything = load()
     draw(everything)
     fill("pretrained.md", tables_of(everything))

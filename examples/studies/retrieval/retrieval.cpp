@@ -15,8 +15,8 @@
 #include "../../decode/sampler.hpp"
 #include "../../decode/session.hpp"
 #include "../../decode/table.hpp"
-#include "../evaluate/policy_spec.hpp"
 #include "../perplexity/prefill.hpp"
+#include "contender.hpp"
 #include "controls.hpp"
 #include "outcome.hpp"
 
@@ -57,134 +57,165 @@ void count_hits(zoomr::choice_trace& chosen, const std::vector<index_t>& next, o
   chosen.clear();
 }
 
-/// @param next  kept up to date: the segments that are needed by the tokens behind the one that passes
-template <class Policy>
-outcome answer(scene& on, const Policy& policy, const perplexity::prefill& prompt, const exam& paper,
-               std::vector<index_t>& next) {
-  const bool one_row = policy.aggregate.per == zoomr::scope::sequence;
-  session run(on.net, policy, 1, static_cast<index_t>(prompt.tokens()) + paper.tokens, on.classes);
-  next = paper.next("");
-  run.with_cache([&](auto& cache) { prompt.replay(cache, run.at(0)); });
-  zoomr::attention_trace attended;
-  zoomr::choice_trace chosen;
-  run.trace(&attended, &chosen);
-  outcome result;
-  std::vector<token_id> text = {greedy(prompt.logits())};
-  std::vector<token_id> ahead;  // what is written for the model, last token first
-  bool goes_on = false;
-  while (static_cast<index_t>(text.size()) < paper.tokens) {
-    const std::string written = on.words.decode(text);
-    if (!goes_on && written.find(paper.asked.answers.front()) != std::string::npos) {
-      goes_on = true;
-      ahead.assign(paper.asked.goes_on.rbegin(), paper.asked.goes_on.rend());
-    }
-    next = paper.next(written);
-    run.advance({&text.back(), 1});
-    text.push_back(ahead.empty() ? greedy(run.logits(0)) : ahead.back());
-    if (!ahead.empty()) ahead.pop_back();
-    count_active(attended, result);
-    if (one_row && !paper.needed.empty()) count_hits(chosen, next, result);
+/// A policy that writes an answer, a token at a time.
+class writer {
+ public:
+  writer(scene& on, const contender& policy, const perplexity::prefill& prompt, const exam& paper)
+      : on_(on), paper_(paper), next_(paper.next("")), text_{greedy(prompt.logits())} {
+    on.net.set_voters(policy.voters, policy.voter_keys);
+    const index_t tokens = static_cast<index_t>(prompt.tokens()) + paper.tokens;
+    with_named(policy.choice, paper.asked.kind, next_, [&](const auto& named) {
+      one_row_ = named.aggregate.per == zoomr::scope::sequence;
+      run_ = std::make_unique<session<>>(on.net, named, 1, tokens, on.classes);
+    });
+    run_->with_cache([&](auto& cache) { prompt.replay(cache, run_->at(0)); });
+    run_->trace(&attended_, &chosen_);
   }
-  result.text = on.words.decode(text);
-  result.answers = paper.written_share(result.text);
-  result.attended = run.policy_attended_mean();
-  result.agreeability = run.stats().agreeability(), result.device_peak = run.stats().device_peak;
-  if (run.stats().entropy_count > 0) result.entropy = run.stats().entropy();
-  result.prompt = static_cast<std::int64_t>(paper.asked.prompt.size());
-  return result;
-}
+  writer(const writer&) = delete;
+
+  session<>& run() { return *run_; }
+  token_id last() const { return text_.back(); }
+
+  /// Before the last token passes.
+  void prepare() {
+    const std::string written = on_.words.decode(text_);
+    if (!goes_on_ && written.find(paper_.asked.answers.front()) != std::string::npos) {
+      goes_on_ = true;
+      ahead_.assign(paper_.asked.goes_on.rbegin(), paper_.asked.goes_on.rend());
+    }
+    next_ = paper_.next(written);
+  }
+  /// After it has passed.
+  void write() {
+    text_.push_back(ahead_.empty() ? greedy(run_->logits(0)) : ahead_.back());
+    if (!ahead_.empty()) ahead_.pop_back();
+    count_active(attended_, result_);
+    if (one_row_ && !paper_.needed.empty()) count_hits(chosen_, next_, result_);
+  }
+
+  outcome finish() {
+    result_.text = on_.words.decode(text_);
+    result_.answers = paper_.written_share(result_.text);
+    result_.attended = run_->policy_attended_mean();
+    const zoomr::statistics stats = run_->stats();
+    result_.agreeability = stats.agreeability(), result_.device_peak = stats.device_peak;
+    if (stats.entropy_count > 0) result_.entropy = stats.entropy();
+    result_.prompt = static_cast<std::int64_t>(paper_.asked.prompt.size());
+    return result_;
+  }
+
+ private:
+  scene& on_;
+  const exam& paper_;
+  std::vector<index_t> next_;  // the segments that are needed by the tokens after the one that passes
+  bool one_row_ = false;
+  std::unique_ptr<session<>> run_;
+  zoomr::attention_trace attended_;
+  zoomr::choice_trace chosen_;
+  outcome result_;
+  std::vector<token_id> text_;
+  std::vector<token_id> ahead_;  // what is written for the model, last token first
+  bool goes_on_ = false;
+};
 
 /// What is done, and what it came to.
 class results {
  public:
   explicit results(const scene& on)
-      : label_(with_voters(on)), lines_(on.resume(label_, [&](const field& line) {
+      : file_(on.given.resume), label_(on.label()), lines_(on.resume(label_, [&](const field& line) {
+          const std::string voters = line.find("voters") ? line.at("voters").text() : "";
           done_[{line.at("group").text(), static_cast<index_t>(line.at("number").count(0, 1 << 30)),
-                 line.at("policy").text()}] = outcome_from(line);
+                 line.at("policy").text()}] = {outcome_from(line), voters};
         })) {}
 
-  const outcome* find(const std::string& kind, index_t number, const std::string& policy) const {
-    const auto at = done_.find({kind, number, policy});
-    return at == done_.end() ? nullptr : &at->second;
+  /// @throws input_error  it was measured with other voters
+  const outcome* find(const std::string& kind, index_t number, const contender& policy) const {
+    const auto at = done_.find({kind, number, policy.spec});
+    if (at == done_.end()) return nullptr;
+    const std::string& before = at->second.voters;
+    if (const std::string now = policy.voters_in_words(); now != before)
+      fail(file_, ": ", policy.spec, " was measured with ", shown(before), ", but ", shown(now), " is asked for");
+    return &at->second.result;
   }
-  void add(const std::string& kind, index_t number, const std::string& policy, const outcome& result) {
+  void add(const std::string& kind, index_t number, const contender& policy, const outcome& result) {
     json line = to_json(result);
     line["measured"] = label_;
-    line["group"] = kind, line["number"] = number, line["policy"] = policy;
+    line["group"] = kind, line["number"] = number, line["policy"] = policy.spec;
+    const std::string voters = policy.voters_in_words();
+    if (!voters.empty()) line["voters"] = voters;
     lines_.add(line);
-    done_[{kind, number, policy}] = result;
+    done_[{kind, number, policy.spec}] = {result, voters};
   }
 
  private:
-  static std::string with_voters(const scene& on) {
-    index_t count = 0;
-    double sum = 0;
-    for (const float weight : on.config.voters) count += weight != 0 ? 1 : 0, sum += double{weight};
-    const std::string rounded = on.given.voters.keys == "as_cache" ? "" : ", their keys in " + on.given.voters.keys;
-    return on.label() +
-           (count == 0 ? "" : ", " + std::to_string(count) + " voters of weight " + fixed(sum, 3) + rounded);
-  }
-
-  std::string label_;
-  std::map<std::tuple<std::string, index_t, std::string>, outcome> done_;
+  struct entry {
+    outcome result;
+    std::string voters;
+  };
+  std::string file_, label_;
+  std::map<std::tuple<std::string, index_t, std::string>, entry> done_;
   line_file lines_;
 };
 
 struct row {
-  std::string policy, kind;
+  std::string kind;
+  const contender* policy = nullptr;
   tally sums;
 };
 
-/// All policies on one problem, as far as they are not done.
-void examine(scene& on, const options& given, const std::vector<policy_choice>& choices, const group& kind,
-             index_t number, results& done) {
+/// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
+void examine(scene& on, const options& given, const std::vector<contender>& policies, const group& kind, index_t number,
+             results& done) {
+  std::vector<const contender*> left;
+  for (const contender& one : policies) {
+    if (done.find(kind.name(), number, one) == nullptr) left.push_back(&one);
+  }
+  if (left.empty()) return;
   const problem asked = on.make(kind, number);
   const std::vector<index_t> needed = on.needed_segments(asked);
   const exam paper{asked, needed, given.written > 0 ? given.written : answer_tokens(kind.kind)};
-  std::unique_ptr<perplexity::prefill> prompt;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (done.find(kind.name(), number, given.policies[i]) != nullptr) continue;
-    if (!prompt) {
-      progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
-      prompt = std::make_unique<perplexity::prefill>(on.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
-    }
-    outcome result;
-    std::vector<index_t> next;
-    with_named(choices[i], kind.kind, next,
-               [&](const auto& policy) { result = answer(on, policy, *prompt, paper, next); });
-    done.add(kind.name(), number, given.policies[i], result);
+  std::vector<std::unique_ptr<writer>> writers;
+  {
+    progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
+    const perplexity::prefill prompt(on.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
+    for (const contender* one : left) writers.push_back(std::make_unique<writer>(on, *one, prompt, paper));
   }
+  std::vector<session<>*> runs;
+  for (const auto& one : writers) runs.push_back(&one->run());
+  for (index_t t = 1; t < paper.tokens; ++t) {
+    std::vector<token_id> passed;
+    for (const auto& one : writers) one->prepare(), passed.push_back(one->last());
+    session<>::advance_each(runs, passed);
+    for (const auto& one : writers) one->write();
+  }
+  for (std::size_t i = 0; i < left.size(); ++i) done.add(kind.name(), number, *left[i], writers[i]->finish());
 }
 
 void write_csv(const std::string& path, const std::vector<row>& rows) {
   output_file file(path);
   file.stream() << tally::csv_titles();
-  for (const row& one : rows) file.stream() << one.sums.csv(one.policy, one.kind);
+  for (const row& one : rows) file.stream() << one.sums.csv(one.policy->spec, one.kind);
   file.finish();
 }
 
 void print_json(const options& given, const std::vector<row>& rows) {
   nlohmann::ordered_json document = {{"seed", given.of.seed}, {"rows", nlohmann::ordered_json::array()}};
   for (const row& one : rows)
-    document["rows"].push_back(nlohmann::ordered_json(one.sums.document(one.policy, one.kind)));
+    document["rows"].push_back(nlohmann::ordered_json(one.sums.document(one.policy->spec, one.kind)));
   std::cout << document.dump(1) << '\n';
 }
 
 void print_table(const std::vector<row>& rows) {
   table figures(tally::titles());
-  for (const row& one : rows) figures.add(one.sums.cells(one.policy, one.kind));
+  for (const row& one : rows) figures.add(one.sums.cells(one.policy->spec, one.kind));
   figures.print(std::cout);
 }
 
 }  // namespace
 
 void run(const options& given) {
-  std::vector<policy_choice> choices;
-  for (const std::string& spec : given.policies) {
-    choices.push_back(read_policy(spec));
-    expect_named(choices.back(), spec);
-  }
   scene on(given.of);
+  const std::vector<contender> policies = read_contenders(given.policies, given.voters, on.config);
   for (const group& kind : on.groups) {
     if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
       fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
@@ -193,11 +224,11 @@ void run(const options& given) {
   std::vector<row> rows;
   for (const group& kind : on.groups) {
     const std::size_t first = rows.size();
-    for (const std::string& policy : given.policies) rows.push_back({policy, kind.name(), {}});
+    for (const contender& policy : policies) rows.push_back({kind.name(), &policy, {}});
     for (index_t number = 0; number < given.of.problems; ++number) {
-      examine(on, given, choices, kind, number, done);
+      examine(on, given, policies, kind, number, done);
       for (std::size_t i = first; i < rows.size(); ++i)
-        rows[i].sums.add(*done.find(kind.name(), number, rows[i].policy));
+        rows[i].sums.add(*done.find(kind.name(), number, *rows[i].policy));
     }
   }
   if (!given.csv.empty()) write_csv(given.csv, rows);

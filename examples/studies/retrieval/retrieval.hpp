@@ -10,7 +10,8 @@ namespace decode::retrieval {
 struct options {
   scene_options of;
   std::vector<std::string> policies = {"full", "oracle", "random", "window@512", "sentence_voters"};
-  index_t written = 0;  // tokens of an answer; 0: as many as the task needs
+  std::vector<std::string> voters;  // files of weights: FILE, or NAME=FILE of policies with +voters=NAME
+  index_t written = 0;              // tokens of an answer; 0: as many as the task needs
   std::string csv;
   bool json = false;
 };

@@ -7,6 +7,7 @@
 #include <utility>       // std::pair
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/voters.hpp"
 #include "../../decode/weights.hpp"
 
 namespace decode::retrieval {
@@ -49,7 +50,7 @@ void expect_context(index_t tokens, const group& kind, std::size_t context) {
 scene::scene(const scene_options& from)
     : given(from),
       pool(usual_threads()),
-      config(read_config_with_voters(from.directory, from.voters)),
+      config(read_config_with_voters(from.directory, {})),
       net(config, read_weights(from.directory, config), pool),
       words(from.directory, config.vocab),
       problems(words, from.texts, from.marks),

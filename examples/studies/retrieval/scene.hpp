@@ -15,7 +15,6 @@
 
 #include "../../decode/model.hpp"
 #include "../../decode/token_classes.hpp"
-#include "../../decode/voters.hpp"
 #include "../evaluate/line_file.hpp"
 #include "problems.hpp"
 
@@ -31,7 +30,6 @@ struct scene_options {
   std::vector<index_t> notes;                           // of a problem, for tasks that have some; empty: by tokens
   index_t problems = 12;                                // of each task and size
   std::uint64_t seed = 1;
-  voter_options voters;
   std::string resume;  // file of what is done: it is not done again
 };
 

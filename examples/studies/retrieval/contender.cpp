@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contender.hpp"
+
+#include <map>          // std::map
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::remove_cvref_t
+
+#include "../../decode/input_error.hpp"
+#include "../../decode/table.hpp"
+#include "../../decode/voters.hpp"
+#include "controls.hpp"
+
+namespace decode::retrieval {
+namespace {
+
+using weight_tables = std::map<std::string, std::vector<float>>;  // "": those that no policy names
+
+weight_tables read_tables(const std::vector<std::string>& files, const model_config& c) {
+  std::map<std::string, std::string> paths;
+  for (const std::string& file : files) {
+    const std::size_t equals = file.find('=');
+    const bool named = equals != std::string::npos && file.find('/') > equals;
+    const auto [at, added] =
+        paths.try_emplace(named ? file.substr(0, equals) : "", named ? file.substr(equals + 1) : file);
+    if (!added) fail("--voters ", file, ": ", at->second, " has this name, or none, already");
+  }
+  weight_tables tables = {{"", c.voters}};
+  for (const auto& [name, path] : paths) tables[name] = read_voters(path, c);
+  return tables;
+}
+
+// Takes "name=value" out of the settings; empty if it is not among them.
+std::string take(std::vector<std::string>& settings, std::string_view name) {
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const std::string setting = settings[i];
+    if (!setting.starts_with(name) || setting.size() <= name.size() || setting[name.size()] != '=') continue;
+    settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
+    return setting.substr(name.size() + 1);
+  }
+  return "";
+}
+
+bool votes(const contender& one) {
+  if (one.choice.name == "oracle" || one.choice.name == "random") return false;
+  bool found = false;
+  with_policy_or_control(one.choice, [&](const auto& policy) {
+    found = zoomr::share_aggregator<std::remove_cvref_t<decltype(policy.aggregate)>>;
+  });
+  return found;
+}
+
+}  // namespace
+
+std::string contender::voters_in_words() const {
+  if (!has_votes) return "";
+  index_t count = 0;
+  double sum = 0;
+  for (const float weight : voters) count += weight != 0 ? 1 : 0, sum += double{weight};
+  std::string words = std::to_string(count);
+  words += " voters of weight " + fixed(sum, 3);
+  if (voter_keys == zoomr::voter_storage::q8_0) words += ", their keys in q8_0";
+  return words;
+}
+
+std::vector<contender> read_contenders(const std::vector<std::string>& specs, const std::vector<std::string>& files,
+                                       const model_config& c) {
+  const weight_tables tables = read_tables(files, c);
+  std::vector<contender> all;
+  for (const std::string& spec : specs) {
+    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}};
+    const std::string name = take(one.choice.settings, "voters"), keys = take(one.choice.settings, "voter_keys");
+    expect_named(one.choice, spec);
+    one.has_votes = votes(one);
+    if (!one.has_votes && !(name.empty() && keys.empty())) fail(spec, ": no heads vote under ", one.choice.name);
+    const auto table = tables.find(name);
+    if (table == tables.end()) fail(spec, ": no weights have the name ", shown(name), "; --voters ", name, "=FILE has");
+    if (!keys.empty() && keys != "q8_0") fail(spec, ": voter_keys is q8_0, or not said");
+    one.voters = table->second;
+    if (keys == "q8_0") one.voter_keys = zoomr::voter_storage::q8_0;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace decode::retrieval
