@@ -13,8 +13,7 @@
 namespace decode {
 namespace {
 
-constexpr std::size_t few = 8;              // tokens up to which reading rows for each is faster than widening them,
-constexpr std::size_t some = 64;            // and where rows are short
+constexpr std::size_t some = 64;            // tokens up to which short rows are read for each, not widened
 constexpr std::size_t read_piece = 64;      // rows that a thread takes at once, to read them,
 constexpr std::size_t widened_piece = 128;  // or to widen them: x is laid out anew for each piece
 constexpr std::size_t short_x = 1024;       // rows this short share the steps in which their sums are added up;
@@ -104,7 +103,7 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
   if (tokens == 0 || w.empty()) return;
   usual_threads();  // OpenBLAS itself takes one
   const job work{x, tokens, w.columns, y, w.rows};
-  const bool reads = tokens <= (w.columns <= short_x ? some : few);
+  const bool reads = tokens <= (w.columns <= short_x ? some : tokens_alike);
   const std::size_t piece = reads ? read_piece : widened_piece, pieces = (w.rows + piece - 1) / piece;
   const bool worth = static_cast<std::int64_t>(tokens * w.rows * w.columns) >= threads.worth();
   const auto multiply_piece = [&](const auto* rows, std::size_t first) {

@@ -126,8 +126,12 @@ class session {
   /// @param next  [R]
   static void advance_each(std::span<session* const> runs,
                            std::span<const token_id> next) requires(!zoomr::tiered_placement<Placement>) {
-    if (runs.empty()) return;
-    std::visit([&]<class Cache>(const Cache&) { pass_each<Cache>(runs, next); }, runs.front()->cache_);
+    for (std::size_t first = 0; first < runs.size(); first += tokens_alike) {
+      const std::size_t count = std::min(tokens_alike, runs.size() - first);
+      std::visit(
+          [&]<class Cache>(const Cache&) { pass_each<Cache>(runs.subspan(first, count), next.subspan(first, count)); },
+          runs.front()->cache_);
+    }
   }
 
   /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.

@@ -65,8 +65,9 @@ void check_products() {
   struct size {
     std::size_t rows, columns;
   };
-  for (const auto [rows, columns] : {size{1, 1}, size{2, 1}, size{1, 31}, size{7, 33}, size{65, 32}, size{131, 97},
-                                     size{64, 64}, size{9, 4096}, size{19, 4099}, size{8, 8192}, size{300, 40}}) {
+  for (const auto [rows, columns] :
+       {size{1, 1}, size{2, 1}, size{1, 31}, size{7, 33}, size{65, 32}, size{131, 97}, size{64, 64}, size{9, 1500},
+        size{9, 4096}, size{19, 4099}, size{8, 8192}, size{300, 40}}) {
     const matrix w = stored_as<T>(rows, columns, random_numbers(rows * columns, 1));
     const std::vector<float> numbers = w.all();
     for (const std::size_t tokens : {1u, 2u, 3u, 8u, 9u, 17u}) {
@@ -78,6 +79,11 @@ void check_products() {
       for (std::size_t t = 0; t < tokens; ++t)
         for (std::size_t row = 0; row < rows; ++row) check_element(x, numbers, t, row, columns, y[t * rows + row]);
       for (const zoomr::executor& threads : lent) CHECK(product(x, tokens, w, threads) == y);
+      for (std::size_t t = 0; t < tokens && tokens <= tokens_alike; ++t) {
+        const auto row = x.begin() + static_cast<std::ptrdiff_t>(t * columns);
+        const std::vector<float> alone = product({row, row + static_cast<std::ptrdiff_t>(columns)}, 1, w);
+        CHECK(std::equal(alone.begin(), alone.end(), y.begin() + static_cast<std::ptrdiff_t>(t * rows)));
+      }
     }
   }
 }
@@ -98,7 +104,8 @@ void widen(matrix& w) { w = stored_as<float>(w.rows, w.columns, w.all()); }
 
 }  // namespace
 
-TEST_CASE("products with float32, bfloat16 and float16 are those of plain loops, whatever the threads") {
+TEST_CASE(
+    "products with float32, bfloat16 and float16 are those of plain loops, whatever the threads and tokens beside") {
   check_products<float>();
   check_products<zoomr::bfloat16>();
   check_products<zoomr::float16>();

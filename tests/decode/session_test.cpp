@@ -138,8 +138,9 @@ TEST_CASE("sessions that advance together give the bits that each gives alone") 
       return run;
     };
     const auto with_all = [&](auto visit) {
-      visit(zoomr::presets::full, prompt), visit(sentences, prompt - 13);  // not at the same position
-      visit(window, prompt);
+      for (std::size_t less : {0u, 5u, 31u}) {  // not at the same position, and more than pass at once
+        visit(zoomr::presets::full, prompt - less), visit(sentences, prompt - 13 - less), visit(window, prompt - less);
+      }
     };
     std::vector<std::unique_ptr<session<>>> together, alone;
     with_all([&](const auto& policy, std::size_t tokens) {
@@ -147,8 +148,10 @@ TEST_CASE("sessions that advance together give the bits that each gives alone") 
     });
     std::vector<session<>*> runs;
     for (const auto& one : together) runs.push_back(one.get());
+    REQUIRE(runs.size() > tokens_alike);
     for (std::size_t t = 0; t < 20; ++t) {
-      const std::vector<token_id> next = {ids[prompt + t], ids[prompt - t], ids[3 * t]};
+      std::vector<token_id> next;
+      for (std::size_t i = 0; i < runs.size(); ++i) next.push_back(ids[(t * (i + 1) + i) % ids.size()]);
       session<>::advance_each(runs, next);
       for (std::size_t i = 0; i < next.size(); ++i) {
         alone[i]->advance({&next[i], 1});
