@@ -39,6 +39,7 @@ LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 CONTROLS = ["full", "oracle", "random"]
 VOTERS = "zoomr_voters"
 SHARE = "+top_p.share=0.7"
+SEVERAL = "+top_p.share=0.9999999+top_p.segments=8"
 SENTENCE_KV = ["sentence_kv@128", "sentence_kv_published@128", "sentence_box@128"]
 
 
@@ -55,8 +56,10 @@ STUDIES = {
     "keys": ("keys", "--tokens 1024", 200,
              [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters", "sentence_voters" + SHARE]),
     "chain": ("chain", "--notes 12", 80,
-              ["full", "oracle", VOTERS, VOTERS + "+head_posterior.queries=8", *with_weights(VOTERS, "long"),
-               *with_weights(VOTERS + "+head_posterior.queries=8", "long")]),
+              ["full", "oracle", VOTERS, VOTERS + "+top_p.share=0.999", VOTERS + "+head_posterior.queries=8",
+               *with_weights(VOTERS, "long"), *with_weights(VOTERS + "+head_posterior.queries=8", "long")]),
+    "values": ("values", "--tokens 1024", 40,
+               ["full", "oracle", "sentence_voters", "sentence_voters" + SEVERAL]),
     "longer": ("keys,needle", "--tokens 2048", 40,
                ["full", "oracle", "quest@256", *SENTENCE_KV[:2], "sentence_voters",
                 *with_weights("sentence_voters", "long")]),
@@ -65,8 +68,6 @@ STUDIES = {
     "longest": ("keys,needle", "--tokens 8000", 8,
                 ["full", "oracle", "quest@256", "sentence_voters", "sentence_voters+voter_keys=q8_0",
                  *with_weights("sentence_voters", "long")]),
-    "values": ("values", "--tokens 1024", 40,
-               ["full", "oracle", "sentence_voters", "sentence_voters+top_p.share=0.99999+top_p.segments=6"]),
     # Of the first of these problems more.
     "notes_more": ("notes", "--notes 12", 40,
                    [VOTERS + "+voter_keys=q8_0", VOTERS + SHARE + "+voter_keys=q8_0",
