@@ -26,24 +26,11 @@ struct counts {
   double agreeability_sum = 0, entropy_sum = 0;
 };
 
-/// What one policy attends, token by token, over one history.
-template <class Policy>
-class replay {
+/// What a replay came to, whatever the policy.
+class replayed {
  public:
   /// [layer * heads + head][...] positions attended by the queries of one pass of one token
   using heads_attended = std::vector<std::vector<index_t>>;
-
-  replay(const Policy& policy, const history& past, index_t min_sparse_context = 0)
-      : policy_(policy),
-        past_(past),
-        min_sparse_context_(min_sparse_context),
-        prompt_end_(static_cast<index_t>(past.words.prompt_end)),
-        segments_(all_segments(policy.segment, past.words)),
-        twice_(past.words.classes.size()),
-        in_force_(rows()),
-        eviction_(policy.evict, past, policy.zone) {
-    for (index_t p = prompt_end_ - 1; p < static_cast<index_t>(past.words.size()); ++p) token(p);
-  }
 
   /// By position and pass.
   const std::map<std::pair<index_t, index_t>, heads_attended>& attended() const { return attended_; }
@@ -53,6 +40,34 @@ class replay {
   index_t first_doubt() const { return first_doubt_; }
   /// The pass whose keys are in the cache.
   index_t final_pass(index_t position) const { return twice_[static_cast<std::size_t>(position)] ? 1 : 0; }
+
+ protected:
+  replayed(std::vector<segment> segments, std::size_t tokens) : segments_(std::move(segments)), twice_(tokens) {}
+
+  void close_call(index_t position) { first_doubt_ = std::min(first_doubt_, position); }
+
+  std::vector<segment> segments_;  // of the whole text
+  std::vector<bool> twice_;        // passed twice
+  index_t first_doubt_ = zoomr::unlimited;
+  counts counts_;
+  std::map<std::pair<index_t, index_t>, heads_attended> attended_;
+};
+
+/// What one policy attends, token by token, over one history.
+template <class Policy>
+class replay : public replayed {
+ public:
+  replay(const Policy& policy, const history& past, index_t min_sparse_context = 0)
+      : replayed(all_segments(policy.segment, past.words), past.words.classes.size()),
+        policy_(policy),
+        past_(past),
+        min_sparse_context_(min_sparse_context),
+        prompt_end_(static_cast<index_t>(past.words.prompt_end)),
+        in_force_(rows()),
+        eviction_(policy.evict, past, policy.zone) {
+    for (index_t p = prompt_end_ - 1; p < static_cast<index_t>(past.words.size()); ++p) token(p);
+  }
+
   bool retained(index_t layer, index_t kv_head, index_t position) const {
     return eviction_.retained(layer, kv_head, position);
   }
@@ -93,7 +108,6 @@ class replay {
     }
   }
 
-  void close_call(index_t position) { first_doubt_ = std::min(first_doubt_, position); }
   void unless_clear(index_t position, double gap, double allowed) {
     if (!past_.exact && std::abs(gap) <= allowed) close_call(position);
   }
@@ -641,16 +655,11 @@ class replay {
   const history& past_;
   index_t min_sparse_context_;
   index_t prompt_end_;
-  std::vector<segment> segments_;  // of the whole text
-  std::vector<bool> twice_;        // passed twice
-  std::vector<choice> in_force_;   // [rows]
+  std::vector<choice> in_force_;  // [rows]
   eviction<decltype(Policy::evict)> eviction_;
   index_t last_choice_ = -1;
   index_t draft_end_ = -1;                       // of the item passed whole that comes now
   refresh_action waits_ = refresh_action::keep;  // the choice that comes behind it
-  index_t first_doubt_ = zoomr::unlimited;
-  counts counts_;
-  std::map<std::pair<index_t, index_t>, heads_attended> attended_;
 };
 
 }  // namespace reference

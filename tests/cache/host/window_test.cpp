@@ -51,8 +51,8 @@ void check_prompt(const result_log& log, const tape& says, const zoomr::config& 
     const auto rows = static_cast<std::size_t>(past.model.layers * past.model.heads);
     got.attended.assign(rows, seen(at.first, limits.logits.window));
     for (std::size_t row = 0; row < rows; ++row) {
-      check_output<T>(
-          got, past, row, at.first, 0, [](index_t) { return 0; }, all);
+      check_output(
+          got, past, row, at.first, 0, [](index_t) { return 0; }, allowed_of<T>, all);
     }
     ++all.queries;
   }
@@ -405,7 +405,7 @@ TEST_CASE("a group of windows beside a group that is passed twice") {
     got.attended.resize(16);
     for (const std::size_t row : {0u, 3u, 8u, 11u}) {  // of the layers that have a window
       got.attended[row] = seen(at.first, window);
-      check_output<float>(got, past, row, at.first, at.second, pass_of, checked);
+      check_output(got, past, row, at.first, at.second, pass_of, allowed_of<float>, checked);
     }
   }
 }

@@ -183,8 +183,8 @@ void check_prompt(const tape& says, const zoomr::config& limits, comparison& all
     std::iota(seen.begin(), seen.end(), past.logits.first_seen(at.first));
     got.attended.assign(static_cast<std::size_t>(past.model.layers * past.model.heads), seen);
     for (std::size_t row = 0; row < got.attended.size(); row += 3) {
-      check_output<float>(
-          got, past, row, at.first, 0, [](index_t) { return 0; }, all);
+      check_output(
+          got, past, row, at.first, 0, [](index_t) { return 0; }, allowed_of<float>, all);
     }
   }
 }
