@@ -307,7 +307,7 @@ def transfer_table(studies, names):
                 rows.append([weights_of(row), f"{row['problems']} of {row['group']}", f"`{policy}`",
                              percent(row["right"], row["right_interval"]), percent(row["found"])])
     rows.sort(key=lambda row: names.index(row[0]))
-    return markdown(["weights from", "problems", "policy", "right (95 %)", "found"], rows)
+    return rows and markdown(["weights from", "problems", "policy", "right (95 %)", "found"], rows)
 
 
 def beyond_full(row, full):
@@ -345,7 +345,8 @@ def tables_of(document):
     studies = document["studies"]
     tables = {name: study_table(name, study) for name, study in studies.items()}
     for name, weights in (("weights", "all"), ("weights_long", "long")):
-        tables[name] = weights_table(document["weights"][weights]) if weights in document["weights"] else ""
+        if weights in document["weights"]:
+            tables[name] = weights_table(document["weights"][weights])
     tables["transfer"] = transfer_table(studies, ["notes", "sentences", "short", "repeated"])
     tables["from_long"] = transfer_table(studies, ["long"])
     tables["rounded"] = part_table(studies, [(name, lambda row: "q8_0" in row["policy"])
@@ -355,7 +356,7 @@ def tables_of(document):
         (name, lambda row: row["group"].startswith("needle") and row["policy"] in about_kv) for name in ("needle", "longer")])
     tables["times"] = times_table(document)
     tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
-    return tables
+    return {name: table for name, table in tables.items() if table}  # what has no rows yet stays as it is
 
 
 # Okabe and Ito's: told apart by everybody, and in print.
