@@ -6,6 +6,7 @@
 // something there, a line feed ends an argument, and any other stands for itself.
 #include <evaluate/command_line.hpp>
 #include <evaluate/policy_spec.hpp>
+#include <retrieval/contender.hpp>
 
 #include <iostream>  // std::cout
 
@@ -56,6 +57,17 @@ const std::vector<std::string>& words() {
                                      "--generate\n",
                                      "--rounds\n",
                                      "--resume\n",
+                                     "--notes\n",
+                                     "--marks\n",
+                                     "--voters\n",
+                                     "--write\n",
+                                     "--queries\n",
+                                     "--penalty\n",
+                                     "voters=",
+                                     "voter_keys=q8_0",
+                                     "oracle",
+                                     "random",
+                                     "exact",
                                      "device=",
                                      "host=",
                                      "file=",
@@ -131,12 +143,20 @@ void read_policies(const std::vector<std::string>& specs, const std::vector<std:
 void read_eval(const std::vector<const char*>& line) {
   evaluate::command_line said;
   if (evaluate::read_command_line(static_cast<int>(line.size()), line.data(), said)) return;
-  const auto& [asked, study, text, rate] = said;
-  if (asked == evaluate::measurement::ledger) read_policies(study.policies, study.settings);
-  if (asked == evaluate::measurement::perplexity) read_policies(text.policies, text.settings);
-  if (asked != evaluate::measurement::speed) return;
-  if (!rate.tiers.empty()) parse_tiers(rate.tiers);
-  read_policies(rate.policies, rate.settings);
+  switch (said.asked) {
+    case evaluate::measurement::ledger:
+      return read_policies(said.of_ledger.policies, said.of_ledger.settings);
+    case evaluate::measurement::perplexity:
+      return read_policies(said.of_perplexity.policies, said.of_perplexity.settings);
+    case evaluate::measurement::heads:
+      return;
+    case evaluate::measurement::retrieval:
+      retrieval::read_contenders(said.of_retrieval.policies, {}, {});
+      return;
+    case evaluate::measurement::speed:
+      if (!said.of_speed.tiers.empty()) parse_tiers(said.of_speed.tiers);
+      read_policies(said.of_speed.policies, said.of_speed.settings);
+  }
 }
 
 }  // namespace
@@ -152,6 +172,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       {"zoomr-eval", "ledger"},
       {"zoomr-eval", "perplexity", "--model", "DIR", "--text", "FILE"},
       {"zoomr-eval", "speed", "--shape", "FILE"},
+      {"zoomr-eval", "heads", "--model", "DIR", "--text", "FILE"},
+      {"zoomr-eval", "retrieval", "--model", "DIR", "--text", "FILE"},
   };
   const std::size_t which = data[0] % std::size(begins);
   std::vector<const char*> line = begins[which];
