@@ -286,10 +286,10 @@ def study_table(name, study):
     return row_table(study, rows)
 
 
-def part_table(studies, parts):
-    """Of some studies some rows."""
+def part_table(studies, names, take, about):
+    """Of some studies some rows, if any is about this."""
     return "\n\n".join(row_table(studies[name], [row for row in studies[name]["rows"] if take(row)])
-                       for name, take in parts if name in studies)
+                       for name in names if name in studies and any(map(about, studies[name]["rows"])))
 
 
 def weights_table(weights):
@@ -349,11 +349,17 @@ def tables_of(document):
             tables[name] = weights_table(document["weights"][weights])
     tables["transfer"] = transfer_table(studies, ["notes", "sentences", "short", "repeated"])
     tables["from_long"] = transfer_table(studies, ["long"])
-    tables["rounded"] = part_table(studies, [(name, lambda row: "q8_0" in row["policy"])
-                                             for name in ("notes_more", "keys_more", "longest")])
-    about_kv = ["full", "oracle", *SENTENCE_KV, "sentence_voters"]
-    tables["sentence_kv"] = part_table(studies, [
-        (name, lambda row: row["group"].startswith("needle") and row["policy"] in about_kv) for name in ("needle", "longer")])
+
+    def rounded(row):
+        return "q8_0" in row["policy"]
+
+    def beside_kv(row):
+        return (row["group"].startswith("needle")
+                and row["policy"] in ("full", "oracle", *SENTENCE_KV, "sentence_voters"))
+
+    tables["rounded"] = part_table(studies, ("notes_more", "keys_more", "longest"), rounded, rounded)
+    tables["sentence_kv"] = part_table(studies, ("needle", "longer"), beside_kv,
+                                       lambda row: row["policy"] in SENTENCE_KV)
     tables["times"] = times_table(document)
     tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
     return {name: table for name, table in tables.items() if table}  # what has no rows yet stays as it is
