@@ -41,9 +41,9 @@ std::string take(std::vector<std::string>& settings, std::string_view name) {
 }
 
 bool votes(const contender& one) {
-  if (one.choice.name == "oracle" || one.choice.name == "random") return false;
   bool found = false;
-  with_policy_or_control(one.choice, [&](const auto& policy) {
+  const std::vector<index_t> none;  // nothing is chosen here
+  with_named(one.choice, task::needle, none, [&](const auto& policy) {
     found = zoomr::share_aggregator<std::remove_cvref_t<decltype(policy.aggregate)>>;
   });
   return found;

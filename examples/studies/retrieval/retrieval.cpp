@@ -15,6 +15,7 @@
 #include "../../decode/sampler.hpp"
 #include "../../decode/session.hpp"
 #include "../../decode/table.hpp"
+#include "../../decode/voters.hpp"
 #include "../perplexity/prefill.hpp"
 #include "contender.hpp"
 #include "controls.hpp"
@@ -214,8 +215,9 @@ void print_table(const std::vector<row>& rows) {
 }  // namespace
 
 void run(const options& given) {
+  const std::vector<contender> policies =  // before the weights, which may take long
+      read_contenders(given.policies, given.voters, read_config_with_voters(given.of.directory, {}));
   scene on(given.of);
-  const std::vector<contender> policies = read_contenders(given.policies, given.voters, on.config);
   for (const group& kind : on.groups) {
     if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
       fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
