@@ -25,14 +25,15 @@ from results_page import RESULTS, fill, measured_now, write_whole  # noqa: E402
 
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
-# Which problems weights are learnt on: tasks, tokens.
+# Which problems weights are learnt on: tasks, tokens; with which penalty.
 WEIGHTS = {
-    "all": ("notes,chain,keys,needle", "700,1500,2500"),
-    "notes": ("notes", "700,1500,2500"),
-    "sentences": ("keys,needle", "700,1500,2500"),
-    "short": ("notes,chain,keys,needle", "700"),
-    "repeated": ("repeated", "700"),
-    "long": ("notes,chain,keys,needle,keys@4000,keys@7500,needle@7500", "700,1500,2500"),
+    "all": ("notes,chain,keys,needle", "700,1500,2500", 0.02),
+    "notes": ("notes", "700,1500,2500", 0.02),
+    "sentences": ("keys,needle", "700,1500,2500", 0.02),
+    "short": ("notes,chain,keys,needle", "700", 0.02),
+    "repeated": ("repeated", "700", 0.02),
+    "long": ("notes,chain,keys,needle,keys@4000,keys@7500,needle@7500", "700,1500,2500", 0.02),
+    "sharp": ("notes,chain,keys,needle", "700,1500,2500", 0.005),
 }
 LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 
@@ -78,6 +79,14 @@ STUDIES = {
                    "sentence_voters+voter_keys=q8_0",
                    *with_weights("sentence_voters", "notes", "sentences", "short", "repeated", "long")]),
 }
+# With weights of a smaller penalty.
+SHARP = {
+    "sharp_notes_24": ("notes", "--notes 24", 200, with_weights(VOTERS, "sharp") + with_weights(VOTERS + SHARE, "sharp")),
+    "sharp_notes_12": ("notes", "--notes 12", 200, with_weights(VOTERS, "sharp") + with_weights(VOTERS + SHARE, "sharp")),
+    "sharp_keys": ("keys", "--tokens 1024", 200, with_weights("sentence_voters", "sharp")),
+    "sharp_needle": ("needle", "--tokens 1024", 200, with_weights("sentence_voters", "sharp")),
+}
+STUDIES.update(SHARP)
 # Before and after a LoRA: the presets that choose by summaries, the prompt segmented too.
 BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false" for preset in ("one_pass", "mass", "focus", "follow")]
 STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, VOTERS])
@@ -152,12 +161,12 @@ def voters(options, weights):
 
 
 def learn(options, weights):
-    tasks, tokens = WEIGHTS[weights]
+    tasks, tokens, penalty = WEIGHTS[weights]
     print(f"weights of {weights}", flush=True)
     _, seconds = run(options, f"weights_{weights}", "heads", "--model", options.model, "--text", options.learn, "--seed",
                      str(LEARNT_SEED), "--tasks", tasks, "--tokens", tokens, "--marks", MARKS, "--problems",
-                     str(LEARNT_PROBLEMS), "--resume", kept(options, "heads.jsonl"), "--out", voters(options, weights),
-                     threads=options.jobs)
+                     str(LEARNT_PROBLEMS), "--penalty", str(penalty), "--resume", kept(options, "heads.jsonl"), "--out",
+                     voters(options, weights), threads=options.jobs)
     with open(voters(options, weights)) as file:
         return {**measured_now(), "seconds": seconds, **json.load(file)}
 
