@@ -25,15 +25,14 @@ from results_page import RESULTS, fill, measured_now, write_whole  # noqa: E402
 
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
-# Which problems weights are learnt on: tasks, tokens; with which penalty.
+# Which problems weights are learnt on: tasks, tokens.
 WEIGHTS = {
-    "all": ("notes,chain,keys,needle", "700,1500,2500", 0.02),
-    "notes": ("notes", "700,1500,2500", 0.02),
-    "sentences": ("keys,needle", "700,1500,2500", 0.02),
-    "short": ("notes,chain,keys,needle", "700", 0.02),
-    "repeated": ("repeated", "700", 0.02),
-    "long": ("notes,chain,keys,needle,keys@4000,keys@7500,needle@7500", "700,1500,2500", 0.02),
-    "sharp": ("notes,chain,keys,needle", "700,1500,2500", 0.005),
+    "all": ("notes,chain,keys,needle", "700,1500,2500"),
+    "notes": ("notes", "700,1500,2500"),
+    "sentences": ("keys,needle", "700,1500,2500"),
+    "short": ("notes,chain,keys,needle", "700"),
+    "repeated": ("repeated", "700"),
+    "long": ("notes,chain,keys,needle,keys@4000,keys@7500,needle@7500", "700,1500,2500"),
 }
 LEARNT_SEED, LEARNT_PROBLEMS = 11, 14
 
@@ -41,6 +40,7 @@ CONTROLS = ["full", "oracle", "random"]
 VOTERS = "zoomr_voters"
 SHARE = "+top_p.share=0.7"
 SEVERAL = "+top_p.share=0.9999999+top_p.segments=8"
+ROUNDED = "+voter_keys=q8_0"
 SENTENCE_KV = ["sentence_kv@128", "sentence_kv_published@128", "sentence_box@128"]
 
 
@@ -48,17 +48,20 @@ def with_weights(policy, *names):
     return [f"{policy}+voters={name}" for name in names]
 
 
+NOTE_VOTERS = with_weights(VOTERS, "notes") + with_weights(VOTERS + SHARE, "notes")
 # name: (tasks, size, problems, policies); +voters=NAME are weights of WEIGHTS, the others those of all
 STUDIES = {
-    "notes_24": ("notes", "--notes 24", 200, [*CONTROLS, VOTERS, VOTERS + SHARE]),
+    "notes_24": ("notes", "--notes 24", 200,
+                 [*CONTROLS, VOTERS, VOTERS + SHARE, *NOTE_VOTERS, NOTE_VOTERS[1] + ROUNDED]),
     "notes_12": ("notes", "--notes 12", 200,
-                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", VOTERS, VOTERS + SHARE, VOTERS + "+top_p.share=0.5"]),
+                 [*CONTROLS, "zoomr_one_pass+zones.prompt=false", VOTERS, VOTERS + SHARE, VOTERS + "+top_p.share=0.5",
+                  *NOTE_VOTERS, NOTE_VOTERS[1] + ROUNDED]),
     "needle": ("needle", "--tokens 1024", 200, ["full", "oracle", *SENTENCE_KV, "sentence_voters"]),
     "keys": ("keys", "--tokens 1024", 200,
              [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters", "sentence_voters" + SHARE]),
     "chain": ("chain", "--notes 12", 80,
               ["full", "oracle", VOTERS, VOTERS + "+top_p.share=0.999", VOTERS + "+head_posterior.queries=8",
-               *with_weights(VOTERS, "long"), *with_weights(VOTERS + "+head_posterior.queries=8", "long")]),
+               *with_weights(VOTERS, "long"), *with_weights(VOTERS + "+head_posterior.queries=8", "long", "notes")]),
     "values": ("values", "--tokens 1024", 40,
                ["full", "oracle", "sentence_voters", "sentence_voters" + SEVERAL]),
     "longer": ("keys,needle", "--tokens 2048", 40,
@@ -67,26 +70,18 @@ STUDIES = {
     "long": ("keys,needle", "--tokens 4096", 16,
              ["full", "oracle", "quest@256", "sentence_voters", *with_weights("sentence_voters", "long")]),
     "longest": ("keys,needle", "--tokens 8000", 8,
-                ["full", "oracle", "quest@256", "sentence_voters", "sentence_voters+voter_keys=q8_0",
+                ["full", "oracle", "quest@256", "sentence_voters", "sentence_voters" + ROUNDED,
                  *with_weights("sentence_voters", "long")]),
     # Of the first of these problems more.
     "notes_more": ("notes", "--notes 12", 40,
-                   [VOTERS + "+voter_keys=q8_0", VOTERS + SHARE + "+voter_keys=q8_0",
+                   [VOTERS + ROUNDED, VOTERS + SHARE + ROUNDED,
                     *with_weights(VOTERS, "notes", "sentences", "short", "repeated", "long"),
                     *with_weights(VOTERS + SHARE, "long")]),
     "keys_more": ("keys", "--tokens 1024", 40,
                   ["window@512", "sentence_kv@256", "exact@256", "random_eviction@256",
-                   "sentence_voters+voter_keys=q8_0",
+                   "sentence_voters" + ROUNDED,
                    *with_weights("sentence_voters", "notes", "sentences", "short", "repeated", "long")]),
 }
-# With weights of a smaller penalty.
-SHARP = {
-    "sharp_notes_24": ("notes", "--notes 24", 200, with_weights(VOTERS, "sharp") + with_weights(VOTERS + SHARE, "sharp")),
-    "sharp_notes_12": ("notes", "--notes 12", 200, with_weights(VOTERS, "sharp") + with_weights(VOTERS + SHARE, "sharp")),
-    "sharp_keys": ("keys", "--tokens 1024", 200, with_weights("sentence_voters", "sharp")),
-    "sharp_needle": ("needle", "--tokens 1024", 200, with_weights("sentence_voters", "sharp")),
-}
-STUDIES.update(SHARP)
 # Before and after a LoRA: the presets that choose by summaries, the prompt segmented too.
 BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false" for preset in ("one_pass", "mass", "focus", "follow")]
 STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, VOTERS])
@@ -161,12 +156,12 @@ def voters(options, weights):
 
 
 def learn(options, weights):
-    tasks, tokens, penalty = WEIGHTS[weights]
+    tasks, tokens = WEIGHTS[weights]
     print(f"weights of {weights}", flush=True)
     _, seconds = run(options, f"weights_{weights}", "heads", "--model", options.model, "--text", options.learn, "--seed",
                      str(LEARNT_SEED), "--tasks", tasks, "--tokens", tokens, "--marks", MARKS, "--problems",
-                     str(LEARNT_PROBLEMS), "--penalty", str(penalty), "--resume", kept(options, "heads.jsonl"), "--out",
-                     voters(options, weights), threads=options.jobs)
+                     str(LEARNT_PROBLEMS), "--resume", kept(options, "heads.jsonl"), "--out", voters(options, weights),
+                     threads=options.jobs)
     with open(voters(options, weights)) as file:
         return {**measured_now(), "seconds": seconds, **json.load(file)}
 
@@ -356,7 +351,8 @@ def tables_of(document):
     for name, weights in (("weights", "all"), ("weights_long", "long")):
         if weights in document["weights"]:
             tables[name] = weights_table(document["weights"][weights])
-    tables["transfer"] = transfer_table(studies, ["notes", "sentences", "short", "repeated"])
+    part = {name: study for name, study in studies.items() if name not in ("notes_12", "notes_24")}
+    tables["transfer"] = transfer_table(part, ["notes", "sentences", "short", "repeated"])
     tables["from_long"] = transfer_table(studies, ["long"])
 
     def rounded(row):
@@ -366,6 +362,12 @@ def tables_of(document):
         return (row["group"].startswith("needle")
                 and row["policy"] in ("full", "oracle", *SENTENCE_KV, "sentence_voters"))
 
+    def learnt_on_notes(row):
+        return weights_of(row) == "notes"
+
+    tables["from_notes"] = part_table(studies, ("notes_12", "notes_24"),
+                                      lambda row: row["policy"] in ("full", "oracle") or learnt_on_notes(row),
+                                      learnt_on_notes)
     tables["rounded"] = part_table(studies, ("notes_more", "keys_more", "longest"), rounded, rounded)
     tables["sentence_kv"] = part_table(studies, ("needle", "longer"), beside_kv,
                                        lambda row: row["policy"] in SENTENCE_KV)
