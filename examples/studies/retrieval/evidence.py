@@ -49,13 +49,14 @@ def with_weights(policy, *names):
 
 
 NOTE_VOTERS = with_weights(VOTERS, "notes") + with_weights(VOTERS + SHARE, "notes")
+NOTE_VOTERS.append(NOTE_VOTERS[-1] + ROUNDED)
+
 # name: (tasks, size, problems, policies); +voters=NAME are weights of WEIGHTS, the others those of all
 STUDIES = {
-    "notes_24": ("notes", "--notes 24", 200,
-                 [*CONTROLS, VOTERS, VOTERS + SHARE, *NOTE_VOTERS, NOTE_VOTERS[1] + ROUNDED]),
+    "notes_24": ("notes", "--notes 24", 200, [*CONTROLS, VOTERS, VOTERS + SHARE, *NOTE_VOTERS]),
     "notes_12": ("notes", "--notes 12", 200,
                  [*CONTROLS, "zoomr_one_pass+zones.prompt=false", VOTERS, VOTERS + SHARE, VOTERS + "+top_p.share=0.5",
-                  *NOTE_VOTERS, NOTE_VOTERS[1] + ROUNDED]),
+                  *NOTE_VOTERS]),
     "needle": ("needle", "--tokens 1024", 200, ["full", "oracle", *SENTENCE_KV, "sentence_voters"]),
     "keys": ("keys", "--tokens 1024", 200,
              [*CONTROLS, "quest@256", "sentence_box@256", "sentence_voters", "sentence_voters" + SHARE]),
@@ -286,7 +287,7 @@ def study_table(name, study):
     if name in ("needle", "longer"):
         rows = [row for row in rows if row["policy"] not in SENTENCE_KV]
     if name in ("notes_more", "keys_more"):
-        rows = [row for row in rows if "q8_0" not in row["policy"]]
+        rows = [row for row in rows if ROUNDED not in row["policy"]]
     return row_table(study, rows)
 
 
@@ -351,12 +352,13 @@ def tables_of(document):
     for name, weights in (("weights", "all"), ("weights_long", "long")):
         if weights in document["weights"]:
             tables[name] = weights_table(document["weights"][weights])
-    part = {name: study for name, study in studies.items() if name not in ("notes_12", "notes_24")}
-    tables["transfer"] = transfer_table(part, ["notes", "sentences", "short", "repeated"])
+    note_studies = ("notes_12", "notes_24")  # whose rows with weights of notes have a table of their own
+    others = {name: study for name, study in studies.items() if name not in note_studies}
+    tables["transfer"] = transfer_table(others, ["notes", "sentences", "short", "repeated"])
     tables["from_long"] = transfer_table(studies, ["long"])
 
     def rounded(row):
-        return "q8_0" in row["policy"]
+        return ROUNDED in row["policy"]
 
     def beside_kv(row):
         return (row["group"].startswith("needle")
@@ -365,7 +367,7 @@ def tables_of(document):
     def learnt_on_notes(row):
         return weights_of(row) == "notes"
 
-    tables["from_notes"] = part_table(studies, ("notes_12", "notes_24"),
+    tables["from_notes"] = part_table(studies, note_studies,
                                       lambda row: row["policy"] in ("full", "oracle") or learnt_on_notes(row),
                                       learnt_on_notes)
     tables["rounded"] = part_table(studies, ("notes_more", "keys_more", "longest"), rounded, rounded)
