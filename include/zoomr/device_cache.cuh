@@ -9,8 +9,7 @@
 
 #include <memory>  // std::make_unique
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keys, values and their index for some sequences under one policy, on the device.
 ///
@@ -278,5 +277,4 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

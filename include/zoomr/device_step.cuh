@@ -5,8 +5,7 @@
 
 #include <zoomr/cache/device/launches.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
 ///
@@ -302,5 +301,4 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   index_t uploaded_ = 0;  // passes whose tables are on their way
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -11,8 +11,7 @@
 #include <zoomr/device_cache.cuh>
 #include <zoomr/kv_cache.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A new sequence of a host's cache that is what one of the device's is: tokens, keys and values, choices, what a
 /// rollback needs. The device's stays.
@@ -49,5 +48,4 @@ sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, 
   });
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <type_traits>  // std::remove_reference_t
 #include <utility>      // std::index_sequence_for, std::move
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Layers of a model in groups, each of which is a `device_cache`: of any shape, policy, storage type and capacities.
 /// A sequence has as many tokens in each; what a call cannot do in all groups, it does in none.
@@ -173,5 +172,4 @@ class grouped_device_cache {
   std::unique_ptr<detail::layer_groups> table_;  // a step points to it, also when the cache is moved
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

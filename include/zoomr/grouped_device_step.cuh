@@ -9,8 +9,7 @@
 #include <utility>  // std::move
 #include <vector>   // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, through the layers of all groups; made by
 /// `grouped_device_cache::begin`. Everything is as of `device_step`: layers are those of the model, tokens are packed
@@ -134,5 +133,4 @@ class grouped_device_step {
   steps steps_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Layers of a model in groups, each of which is an `any_kv_cache`: sliding-window layers and full ones, layers with
 /// fewer KV heads, the first layers dense and the others under a sparse policy. All have one storage type and one
@@ -309,5 +308,4 @@ class grouped_kv_cache {
   std::unique_ptr<core> core_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

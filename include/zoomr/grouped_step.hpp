@@ -15,8 +15,7 @@
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 namespace detail {
 
@@ -213,5 +212,4 @@ class grouped_step {
   detail::grouped_steps<T, Placement>* steps_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

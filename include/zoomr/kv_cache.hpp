@@ -18,8 +18,7 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keys, values and their index for some sequences under any policy: what every `kv_cache` of one storage type and
 /// one placement is, so that code which drives a cache is compiled once for all policies.
@@ -380,5 +379,4 @@ class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())
 template <class Policy>
 kv_cache(shape, Policy, config) -> kv_cache<Policy, float>;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

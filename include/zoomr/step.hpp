@@ -13,8 +13,7 @@
 
 #include <algorithm>  // std::fill_n
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
 ///
@@ -297,5 +296,4 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   index_t tokens_ = 0;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

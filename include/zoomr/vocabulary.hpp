@@ -8,8 +8,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Where . ! ? and … end a sentence: wherever they stand, as in 3.14 and "Dr.", or before white space alone, which is
 /// known one token later. Marks of other scripts, such as 。 and ؟, and empty lines always do.
@@ -169,5 +168,4 @@ std::vector<token_class> classify_sentences(index_t tokens, Text text, mark_rule
   return classes;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

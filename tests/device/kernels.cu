@@ -8,8 +8,7 @@
 #include "../support/row_top_k.cuh"
 #include "../support/score_kernel.cuh"
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 struct rows_of_ranges {
   view<const attending_row<tokens_of_ranges>> rows;
@@ -111,8 +110,7 @@ void steps() {
   calibrate_transfers<bfloat16, 128, 4>(1, 1.0, nullptr, nullptr, nullptr);
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 namespace zoomr_test {
 

@@ -11,8 +11,7 @@
 #include <string>       // std::string
 #include <type_traits>  // std::has_unique_object_representations_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Lets tests look into a cache.
 struct inspection {
@@ -24,8 +23,7 @@ struct inspection {
   static bool dropped(const detail::selection_log& log) { return log.dropped_; }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 namespace zoomr_test {
 

@@ -19,8 +19,7 @@
 
 #include <type_traits>  // std::conditional_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Everything that one block does. While a tile is added, the next one is copied and the tokens of the one after that
 /// are looked up: so their places are in a ring of three tiles, keys and values in two stages.
@@ -293,5 +292,4 @@ constexpr byte_count gather_workspace_bytes(index_t rows, index_t splits) {
   return states * 4 + byte_count{rows} * gather_layout<T, HeadDim, Group, Values>::head_blocks * 4;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

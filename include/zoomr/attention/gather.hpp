@@ -15,8 +15,7 @@
 #include <algorithm>    // std::max, std::min
 #include <type_traits>  // std::is_same_v, std::remove_cv_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 namespace detail {
 
@@ -201,5 +200,4 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/math/logits.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// What a launch of gather_attend works on. `Rows` is a device functor: `rows.at(i)` is an attending_row, `rows.count`
 /// how many there are. It is the kernel's argument: it owns nothing.
@@ -215,5 +214,4 @@ struct gather_output {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

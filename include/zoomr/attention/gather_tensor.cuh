@@ -14,8 +14,7 @@
 
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
@@ -258,5 +257,4 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

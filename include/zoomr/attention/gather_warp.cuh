@@ -11,8 +11,7 @@
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/functions.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// How a block shares out its work; everything follows from the types. A warp holds the states of up to
 /// `most_heads` heads; larger groups are split over the block's warps, then over blocks, and warps with the same heads
@@ -249,5 +248,4 @@ struct gather_warp {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -15,9 +15,7 @@
 #include <algorithm>    // std::min
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t tile_rows = 16, tile_dims = 32;
 inline constexpr index_t pages_in_tiles = 4;  // that are multiplied side by side
@@ -88,17 +86,13 @@ struct split_queries {
   split_queries from(index_t row) const { return {first + row * apart, apart, parts}; }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/matrix_tiles.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
 #if ZOOMR_TILES
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 // Tiles 0 to 4 have a row for each query, 5 to 7 have 16. No compiler takes one by itself.
 #define ZOOMR_LOAD_TILE(tile, place, apart) \
@@ -235,7 +229,5 @@ void attend_tiles(cpu_path path, view<const page_tile> pages, index_t parts, con
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 #endif

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tiles leave to vectors: queries and weights in two parts of bfloat16, and the softmax between two products.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 /// x = upper + lower, but for 2^-16 of it. What is infinite or NaN is all in `upper`.
 /// @return  what was left for `lower`, before it was rounded
@@ -68,7 +65,4 @@ void weigh_rows(this_path, float* logits, const page_tile& page, const run_query
 }
 #endif
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

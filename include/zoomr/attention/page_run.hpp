@@ -19,9 +19,7 @@
 
 #include <type_traits>  // std::is_base_of_v, std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Adjacent tokens of one page of 16 and KV head: 1 to page_tokens of them.
 template <class T>
@@ -115,18 +113,14 @@ void attend_run(cpu_path path, const Run& run, view<const run_query> queries, kv
 }
 
 }  // namespace portable
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/tile_products.inl>
 #include <zoomr/core/each_cpu_path.inl>
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/page_run.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Rows of such widths are whole vectors, on each path.
 inline bool in_vectors(kv_widths widths) { return widths.key % simd_dims == 0 && widths.value % simd_dims == 0; }
@@ -176,6 +170,4 @@ void attend_run(cpu_path path, const paired_tile& tile, view<const run_query> qu
   ZOOMR_ASSERT(done, "this path multiplies no pairs");
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attend_run in vectors: four queries share each number that is loaded and widened. Logits and weights of a block of
 // queries are stored as [tokens][queries], so that a vector holds those of all, whatever the number of tokens.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 #if ZOOMR_PAIRS
 // Pairs of bfloat16: a number of one token, and in the upper half of its 32 bits that of the next.
@@ -313,7 +310,4 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
   if (q < count) attend_block<1>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

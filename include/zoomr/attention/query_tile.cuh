@@ -10,8 +10,7 @@
 #include <zoomr/attention/resolve.cuh>
 #include <zoomr/attention/token_list.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The ends of ascending ranges that do not touch, as one ascending list without repetitions: first, last, first, last,
 /// ... As `last` is exclusive, a slot is in a range if the number of ends up to it is odd.
@@ -113,5 +112,4 @@ __device__ attended_size join_ranges(block_threads& block, const Lists& list, in
   return size;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

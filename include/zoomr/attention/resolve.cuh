@@ -9,8 +9,7 @@
 #include <zoomr/attention/resolve.hpp>
 #include <zoomr/core/device/block.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// How much a query attends. Both numbers of one addend fit one word, so that a scan adds them together.
 struct attended_size {
@@ -146,5 +145,4 @@ struct row_to_resolve {
 
 inline constexpr index_t resolve_threads = 256;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -10,8 +10,7 @@
 #include <zoomr/policy/slot_map.hpp>
 #include <zoomr/policy/zones.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Ascending ranges in the caller's memory; touching ones are joined, empty ones dropped. Ranges must come in ascending
 /// order and must not overlap; there must be room for them.
@@ -78,5 +77,4 @@ inline void resolve(view<const segment> segments, const selection_row& row, zone
   out.add({slots.slot_of(zone.back), slots.slot_of(zone.end)});
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

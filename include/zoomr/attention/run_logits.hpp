@@ -10,8 +10,7 @@
 #include <zoomr/policy/lane_logits.hpp>
 #include <zoomr/policy/position_map.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The logits of adjacent tokens for some queries: what a hook may change, one by one.
 struct run_logits {
@@ -76,15 +75,12 @@ template <>
 inline constexpr bool has_hook<plain_logits> = false;
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/run_logits.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Changes the logits of one query over adjacent tokens, as its model does.
 /// @param logits  [tokens]  natural, scaled
@@ -110,6 +106,4 @@ inline void scale_row(cpu_path path, const model_logits& hook, index_t head, flo
   change_row(path, of_head, products, first);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of logits on a path with vectors: that of a model is made of vectors, with the bits of its scalar form; others
 // are called as they are.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 #if !ZOOMR_PAIRS
 
@@ -82,7 +79,4 @@ template <class Hook>
   hook(run);
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

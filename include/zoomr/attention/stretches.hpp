@@ -16,9 +16,7 @@
 
 #include <algorithm>  // std::copy_n, std::fill, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Tokens of a stretch, at least; and where one may end, in slots.
 inline constexpr index_t stretch_tokens = 1024;
@@ -162,6 +160,4 @@ struct stretch_ends {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

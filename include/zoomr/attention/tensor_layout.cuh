@@ -9,8 +9,7 @@
 
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// True if heads share keys, and tensor cores multiply their numbers exactly: queries of 16 bits, keys and values of
 /// their type or of 8 bits. Two tiles of 16 tokens must fit a block, and a value that is in its key ends where eight
@@ -67,5 +66,4 @@ struct tensor_layout {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -7,8 +7,7 @@
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// 16 queries, over the dimensions of keys that this warp multiplies.
 /// @tparam Layout  tensor_layout: `dim_parts` warps share a key, and take its stretches in turn
@@ -87,5 +86,4 @@ struct tensor_query {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of queries with keys that are stored dimension by dimension: a vector holds those of several tokens, so that
 // no sum goes across a vector.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 #if ZOOMR_PAIRS
 template <index_t Queries>
@@ -85,7 +82,4 @@ template <index_t Queries>
 }
 #endif
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

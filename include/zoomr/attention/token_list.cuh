@@ -11,8 +11,7 @@
 
 #include <concepts>  // std::same_as
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Where the pool has a slot of a sequence: the number of its page times that of a page's tokens, plus its place there.
 /// @param pages  [pages of the sequence]  which have 2^page_bits tokens each
@@ -165,5 +164,4 @@ struct attending_row {
   index_t position = 0;  // of the first query token; read only for that
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

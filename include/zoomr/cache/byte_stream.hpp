@@ -19,8 +19,7 @@
 #include <system_error>  // std::generic_category
 #include <utility>       // std::move
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Takes the bytes of `kv_cache::save`. What it throws leaves `save` as it is; the sequence is unchanged then.
 /// A cache must not be called from here.
@@ -232,5 +231,4 @@ class file_source final : public byte_source, private detail::stream_file {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

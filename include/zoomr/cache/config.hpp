@@ -13,8 +13,7 @@
 #include <span>         // std::ranges::enable_borrowed_range
 #include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The class of each token id, from 0 on, in a table that is elsewhere and outlives the cache: a std::vector,
 /// std::array or std::span, or a view. A table that would be gone before the cache is there does not compile.
@@ -128,5 +127,4 @@ struct config {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -9,8 +9,7 @@
 #include <cmath>   // std::cos, std::sin
 #include <string>  // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// For `kv_cache::erase`: the tokens behind keep their model positions, so that a gap is left where the span was.
 struct position_gap {};
@@ -68,5 +67,4 @@ class key_rotation {
   float sin_[std::size_t{most_pairs}];
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/logits.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// What a model's attention does beside 1 / sqrt(head_dim) and a softmax. As it is made here, nothing: each part is
 /// off.
@@ -66,5 +65,4 @@ struct logit_rule {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -7,8 +7,7 @@
 
 #include <cstdint>  // std::uint32_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A sequence of a cache, from `kv_cache::open`. After `close` it is refused, also where its id is another's by then.
 struct sequence {
@@ -46,5 +45,4 @@ struct slots_read {
   view<const token_range> slots;  // ascending and disjoint
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/core/cpu_path.hpp>
 #include <zoomr/core/shape.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Bytes by what they hold.
 struct memory_use {
@@ -89,5 +88,4 @@ struct statistics {
   double churn() const { return chosen == 0 ? 0.0 : static_cast<double>(zooms) / static_cast<double>(chosen); }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// What one query head attended in one pass after the prompt.
 struct attended_record {
@@ -39,5 +38,4 @@ struct choice_record {
 /// Records in the order of the choices; the caller clears it. Grows without bound while it is attached.
 using choice_trace = std::vector<choice_record>;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

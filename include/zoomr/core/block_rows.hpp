@@ -15,8 +15,7 @@
 
 #include <zoomr/core/storage.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Two bytes of a row of blocks with 8 bits for a number. The scale is a block's largest magnitude / 127.
 struct q8_0 {
@@ -175,5 +174,4 @@ void store_block(const float* from, float scale, T* block) {
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

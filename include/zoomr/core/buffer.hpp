@@ -17,8 +17,7 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_trivially_copyable_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 namespace detail {
 [[noreturn]] inline void refuse_memory(byte_count wanted) {
@@ -78,5 +77,4 @@ class buffer {
   std::int64_t count_ = 0;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

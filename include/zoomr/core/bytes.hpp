@@ -11,8 +11,7 @@
 #include <cstdint>    // std::uint64_t
 #include <cstring>    // std::memcpy
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 namespace detail {
 
 /// Numbers of a machine as a file has them, little-endian, or the other way round.
@@ -81,5 +80,4 @@ inline std::uint64_t checksum(const void* data, byte_count bytes) {
   return sum.value();
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 
 #include <cstddef>  // std::byte
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Hands out pieces of one block of memory, each aligned to 256 bytes; without a block it only counts, up to
 /// `too_many_bytes`. It owns nothing, and gives nothing back.
@@ -38,5 +37,4 @@ class carver {
   byte_count used_ = 0;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

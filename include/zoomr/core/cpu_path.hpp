@@ -13,8 +13,7 @@
 
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Instruction sets: the portable one, those of x86-64 with the older first, that of aarch64.
 enum class cpu_path : std::uint8_t {
@@ -163,15 +162,12 @@ inline cpu_path fastest_cpu_path() {
   return fastest;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/core/cpu_path.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 template <class... Paths>
 struct path_list {};
@@ -257,6 +253,4 @@ void on_fastest_path(Work work) {
   on_path(fastest_cpu_path(), work);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A path as a type, and work that is compiled for it.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 /// The first argument of the path's kernels.
 struct this_path {
@@ -16,7 +13,4 @@ template <class Work>
   work();
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

@@ -17,8 +17,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The caller broke a documented precondition. Nothing was changed.
 class precondition_error : public std::logic_error {
@@ -117,8 +116,7 @@ struct never_caught {
 #endif
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 // try { ... } catch (const error& why) { ... } catch (...) { ... } is written
 //

@@ -10,8 +10,7 @@
 #include <atomic>     // std::atomic
 #include <concepts>   // std::convertible_to
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Work in pieces that are told apart by a number: task(i) does one, and does not throw.
 using task_ref = function_ref<void(index_t)>;
@@ -101,5 +100,4 @@ void for_each_piece(const executor& workers, index_t count, Body body) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

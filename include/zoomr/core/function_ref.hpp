@@ -6,8 +6,7 @@
 #include <type_traits>  // std::is_invocable_r_v, std::is_same_v, std::remove_cvref_t, std::remove_reference_t
 #include <utility>      // std::forward
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 template <class Signature>
 class function_ref;
@@ -33,5 +32,4 @@ class function_ref<Result(Arguments...)> {
   Result (*call_)(void*, Arguments...);
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/core/types.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Numbers of a key and of a value.
 struct kv_widths {
@@ -71,5 +70,4 @@ struct shape {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -16,8 +16,7 @@
 
 #include <zoomr/core/types.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The upper half of a float; NaN stays NaN.
 struct bfloat16 {
@@ -207,5 +206,4 @@ ZOOMR_HD constexpr int8 from_float_up<int8>(float value) {
   return {static_cast<std::int8_t>(-from_float_down<int8>(-value).bits)};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

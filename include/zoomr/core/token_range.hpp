@@ -4,8 +4,7 @@
 
 #include <zoomr/core/types.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Consecutive tokens [first, last), in positions or in slots; which of them, its owner says. Whoever makes ranges may
 /// make empty ones, even with last < first; lists of ranges drop them.
@@ -27,5 +26,4 @@ constexpr index_t without(token_range erased, index_t bound) {
 
 }  // namespace detail
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

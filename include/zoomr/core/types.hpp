@@ -9,8 +9,7 @@
 #include <initializer_list>  // std::initializer_list
 #include <limits>            // std::numeric_limits
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 using index_t = std::int32_t;     ///< positions, slots, counts of tokens, heads, segments
 using byte_count = std::int64_t;  ///< sizes in bytes
@@ -73,5 +72,4 @@ ZOOMR_HD constexpr bool has(token_class classes, token_class wanted) {
   return (static_cast<unsigned>(classes) & static_cast<unsigned>(wanted)) != 0;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -9,8 +9,7 @@
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_convertible_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Extents of a `Rank`-dimensional array, outermost first: `{tokens, heads, head_dim}`.
 template <int Rank>
@@ -162,5 +161,4 @@ void expect_extents(const char* what, const view<T, Rank>& array, const extents<
   detail::refuse_extents(what, found.at, wanted.at, Rank);
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -11,8 +11,7 @@
 #include <zoomr/core/block_rows.hpp>
 #include <zoomr/math/functions.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One head's attention over some tokens. `out` belongs to the caller and is not normalised until `finish`.
 struct attention_state {
@@ -98,5 +97,4 @@ struct attention_state {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/math/order.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Shared memory of a walk: 1,024 digits, some for each thread, so that `Threads` is a power of two.
 template <index_t Threads>
@@ -249,5 +248,4 @@ __device__ index_t write_best(block_threads& block, best_walk<Threads, Items>& w
   return taken;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

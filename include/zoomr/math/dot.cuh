@@ -7,8 +7,7 @@
 #include <zoomr/core/device/device.cuh>
 #include <zoomr/math/dot.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Adds what threads `Half` apart hold, each keeping half of the values; then the same for Half / 2, down to 1. Sums
 /// are of two numbers, so that it does not matter which thread adds them.
@@ -38,5 +37,4 @@ __device__ inline float warp_sum(float partial) {
   return partial;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

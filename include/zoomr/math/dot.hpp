@@ -8,8 +8,7 @@
 #include <zoomr/core/block_rows.hpp>
 #include <zoomr/math/functions.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr index_t partial_sums = 32;
 
@@ -67,5 +66,4 @@ ZOOMR_HD inline float dot(const float* a, const T* b, index_t n) {
   return sum_over_dims(n, [=](float acc, index_t d) { return fused(a[d], number_at(b, d), acc); });
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 
 #include <cmath>  // std::fma, std::sqrt
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// a * b + c, rounded once. Without fma instructions it is slow, not different (`statistics::cpu_path`).
 ZOOMR_HD inline float fused(float a, float b, float c) {
@@ -102,5 +101,4 @@ ZOOMR_HD inline float hyperbolic_tangent(float x) {
   return x < 0.0f ? -tangent : tangent;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

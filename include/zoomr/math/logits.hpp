@@ -13,8 +13,7 @@
 #define ZOOMR_EACH_CPU_PATH <zoomr/math/logits.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr float log2_of_e = 1.44269504f;
 inline constexpr float ln_2 = 0.693147181f;
@@ -76,5 +75,4 @@ struct layer_logits {
   ZOOMR_HD float sink(index_t head) const { return sinks == nullptr ? -infinity : sinks[head] * log2_of_e; }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

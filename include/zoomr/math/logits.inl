@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The soft cap in vectors: number by number the operations of hyperbolic_tangent and soft_capped.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 [[gnu::always_inline]] inline floats hyperbolic_tangent(floats x) {
   const auto sign = reinterpret_cast<words>(x) & 0x80000000u;
@@ -24,7 +21,4 @@ namespace ZOOMR_PATH {
   return fused(filled(cap), hyperbolic_tangent(logit / cap), filled(-0.0f));
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

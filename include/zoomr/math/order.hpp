@@ -8,8 +8,7 @@
 
 #include <algorithm>  // std::make_heap, std::pop_heap
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The votes of a segment that cannot be chosen (nothing of it is left to attend).
 inline constexpr votes_t not_eligible = (std::numeric_limits<votes_t>::min)();
@@ -94,5 +93,4 @@ struct by_votes {
 /// What a selector is given.
 using best_first = ranking<by_votes>;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

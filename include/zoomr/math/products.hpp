@@ -8,9 +8,7 @@
 #include <zoomr/math/simd.hpp>
 #include <zoomr/math/softmax.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Where up to 16 rows are, evenly apart or not: how far from the first one. Places after the last row are the last
 /// row's, so that kernels may take more rows than there are.
@@ -32,16 +30,12 @@ struct placed_rows {
   const T* row(index_t r) const { return first + places[r]; }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/math/products.inl>
 #include <zoomr/core/each_cpu_path.inl>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// out[q][r] = queries[q] . rows[r]
 /// @param queries  [queries, dims]
@@ -109,6 +103,4 @@ void narrow(cpu_path path, view<const float> from, float scale, T* to) {
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products, exponentials, widening and narrowing in vectors.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 /// What sums across vectors are made in: as many of them at a time.
 inline constexpr index_t sums_at_once = simd < 8 ? 4 : 8;
@@ -205,7 +202,4 @@ index_t narrow(this_path, const float* from, float scale, T* to, index_t count) 
   return i;
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

@@ -6,9 +6,7 @@
 #include <zoomr/core/block_rows.hpp>
 #include <zoomr/core/cpu_path.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Kernels in vectors take rows of a multiple of so many numbers: half of the 32 partial sums (math/dot.hpp).
 inline constexpr index_t simd_dims = 16;
@@ -23,9 +21,7 @@ struct byte_scales {
 };
 inline constexpr byte_scales mxfp8_scales;
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/math/simd.inl>
 #include <zoomr/core/each_cpu_path.inl>

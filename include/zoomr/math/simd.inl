@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of ZOOMR_SIMD floats, and what kernels do with them: number for number the same operations, in the same
 // order, as math/functions.hpp, math/dot.hpp and core/storage.hpp do one by one.
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
-namespace ZOOMR_PATH {
+namespace zoomr::inline v0::detail::ZOOMR_PATH {
 
 inline constexpr index_t simd = ZOOMR_SIMD;
 inline constexpr index_t accumulators = simd == 8 ? 8 : 16;  // half of the registers
@@ -323,7 +320,4 @@ template <class T>
   __builtin_prefetch(at, 0, 2);
 }
 
-}  // namespace ZOOMR_PATH
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail::ZOOMR_PATH

@@ -6,8 +6,7 @@
 #include <zoomr/math/order.hpp>
 #include <zoomr/math/softmax.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The softmax of logit(i) for i in [0, n), the same in all threads; all must call.
 /// @cost  two passes over the logits, shared out over the threads; two block-wide reductions
@@ -25,5 +24,4 @@ __device__ softmax<Logit> block_softmax(index_t n, Logit logit, block_threads& b
   return result;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

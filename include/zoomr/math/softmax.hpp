@@ -4,8 +4,7 @@
 
 #include <zoomr/math/functions.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A weight in [0, 1] in units of 2^-40: such integers add up to the same in any order.
 ZOOMR_HD inline votes_t units_of(float weight) { return static_cast<votes_t>(weight * 1099511627776.0f + 0.5f); }
@@ -78,5 +77,4 @@ class softmax {
   float sum_ = 0.0f;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

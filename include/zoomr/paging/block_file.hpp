@@ -22,8 +22,7 @@
 #include <utility>       // std::exchange
 #include <vector>        // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 class block_file;
 
@@ -209,5 +208,4 @@ inline std::string block_fault::sentence() const {
                     (what == cause::ended ? "the file ends before it" : std::generic_category().message(number)));
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

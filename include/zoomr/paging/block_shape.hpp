@@ -6,8 +6,7 @@
 #include <zoomr/core/shape.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A block holds [key | value][heads][16][width]: all KV heads of a layer where they read the same tokens, so that
 /// these come as one piece of memory; one KV head where each reads tokens of its own, so that nothing else comes.
@@ -30,5 +29,4 @@ struct block_shape {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -15,8 +15,7 @@
 #include <zoomr/core/device/streams.cuh>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A block of a sequence that a pass reads, and that is not in the arena. As many of them as there is room for get a
 /// frame.
@@ -147,5 +146,4 @@ struct device_arena {
   std::int64_t entries_ = 0;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

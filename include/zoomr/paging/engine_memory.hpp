@@ -7,8 +7,7 @@
 
 #include <cstdint>  // std::intptr_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Numbers from page to page, from KV head to KV head, and from token to token of a page.
 struct kv_strides {
@@ -102,5 +101,4 @@ struct engine_memory {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

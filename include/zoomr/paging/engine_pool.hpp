@@ -5,8 +5,7 @@
 #include <zoomr/paging/engine_memory.hpp>
 #include <zoomr/paging/page_pool.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One KV lane in an engine's pages; as paged_kv_lane. `pages` is the sequence's block table.
 template <class T>
@@ -92,5 +91,4 @@ class engine_pool : public page_stock {
   engine_memory memory_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

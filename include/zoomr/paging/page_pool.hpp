@@ -17,8 +17,7 @@
 #include <algorithm>  // std::copy_n
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The numbers of a fixed number of pages, handed out and taken back one by one: which sequences have which is known to
 /// the sequences' page tables alone. A page may be in several tables; how many there are is counted here, and it is
@@ -141,5 +140,4 @@ class page_pool : public page_stock {
   buffer<T> memory_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

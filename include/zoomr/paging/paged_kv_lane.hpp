@@ -10,8 +10,7 @@
 
 #include <cstring>  // std::memcpy
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr index_t page_tokens = 16;
 
@@ -99,5 +98,4 @@ struct paged_kv_lane {
   static constexpr bool whole_pages() { return true; }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

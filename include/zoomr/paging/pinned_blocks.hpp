@@ -16,8 +16,7 @@
 #include <string>     // std::string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A page that a step needs in all layers.
 struct held_page {
@@ -221,5 +220,4 @@ class pinned_blocks {
   block_file file_;  // last: reads that are under way end before what they read into
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 
 #include <algorithm>  // std::copy_n, std::min
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keys as they are stored, with the scales of their rows where they have any, or rounded to blocks of q8_0:
 /// [page][KV lane][16][width]. Pages have the numbers of a pool beside it, so that the page table of a sequence says
@@ -100,5 +99,4 @@ class resident_keys {
   buffer<q8_0> rounded_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

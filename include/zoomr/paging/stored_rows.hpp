@@ -11,9 +11,7 @@
 #include <cmath>      // std::abs
 #include <limits>     // std::numeric_limits
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Stores a row, divided by `scale`, and by its own scale where rows have one. An infinity counts as the largest float,
 /// NaN as 0.
@@ -102,6 +100,4 @@ void key_products(const Lane& kv_lane, view<const float, 2> queries, index_t fir
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

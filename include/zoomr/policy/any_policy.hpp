@@ -14,9 +14,7 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <string_view>  // std::string_view
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A segmenter. The state of a stream is `state_bytes` bytes in the caller's memory, without alignment. Positions
 /// ascend by one from call to call; `closed` receives the segments that the token at `position` closes.
@@ -273,6 +271,4 @@ class any_policy {
         placement(p) {}
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -13,9 +13,7 @@
 #include <algorithm>  // std::copy_n, std::max
 #include <cstring>    // std::memcpy
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 template <class Segmenter>
 class any_segmenter_of final : public any_segmenter {
@@ -311,6 +309,4 @@ class any_policy_of final : private any_components<Policy>, public any_policy {
   const Policy value;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

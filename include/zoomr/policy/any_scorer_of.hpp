@@ -10,9 +10,7 @@
 
 #include <cstring>  // std::memcpy
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 template <class Scorer, class Summarizer>
 class any_scorer_of final : public any_scorer {
@@ -91,6 +89,4 @@ class any_scorer_of final : public any_scorer {
   Scorer scorer_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

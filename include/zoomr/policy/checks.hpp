@@ -7,9 +7,7 @@
 #include <zoomr/policy/segment/unsegmented.hpp>
 #include <zoomr/policy/select/select_none.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Is this argument of compose() a component of that role?
 template <class T, class Role>
@@ -176,6 +174,4 @@ constexpr bool check_pairs() {
   return true;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -6,8 +6,7 @@
 #include <concepts>     // std::regular
 #include <type_traits>  // std::is_const_v, std::is_trivially_copyable_v, std::remove_const_t, ...
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 namespace role {
 struct segmenter {};     ///< where does a segment end?
@@ -73,5 +72,4 @@ constexpr auto& base_of(auto& part) {
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -17,8 +17,7 @@
 
 #include <string>  // std::string
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// What compose() makes. Members can be read and changed like those of any value: a change of an option is a change of
 /// the policy, whose `problem` a cache asks again when it is constructed.
@@ -193,5 +192,4 @@ constexpr auto compose(Components... components) {
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

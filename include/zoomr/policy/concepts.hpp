@@ -15,8 +15,7 @@
 #include <cstddef>      // std::byte
 #include <type_traits>  // std::is_trivially_copyable_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Splits the stream. `feed` sees each committed token once; what it remembers between tokens is `state`,
 /// which after a close depends only on the tokens since. `longest` bounds every segment.
@@ -291,5 +290,4 @@ concept refresh_rule = component<T> && std::same_as<typename T::role, role::refr
   { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses; -2: unused
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -8,8 +8,7 @@
 
 #include <zoomr/policy/lane_logits.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The tokens that a KV lane holds, in ascending order, and what the observed queries made of them. The first `scored`
 /// compete for the room that there is; the others are kept in any case.
@@ -68,5 +67,4 @@ struct observed_query {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/math/logits.hpp>
 #include <zoomr/policy/slot_map.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The soft cap and the bias by distance of the query heads that share a KV lane. Positions, not slots, are apart:
 /// where eviction has compacted the KV lane, `slots` says which token is where.
@@ -31,5 +30,4 @@ struct lane_logits {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -17,9 +17,7 @@
 #include <system_error>  // std::errc
 #include <type_traits>   // std::is_enum_v, std::is_arithmetic_v, std::underlying_type_t, ...
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A number: whole ones as they are, others with as many digits as give the same bits back.
 template <class Number>
@@ -92,6 +90,4 @@ void write_policy(const Policy& policy, text_taker& out) {
   });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

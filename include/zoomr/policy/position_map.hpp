@@ -6,8 +6,7 @@
 
 #include <zoomr/policy/slot_map.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Tokens from `first` on, up to the next span, have the model positions position + offset.
 struct position_span {
@@ -68,5 +67,4 @@ struct seen_window {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

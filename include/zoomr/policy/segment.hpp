@@ -5,8 +5,7 @@
 #include <zoomr/core/token_range.hpp>
 #include <zoomr/core/view.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A closed piece of the token stream. All bounds are positions, first inclusive, last exclusive.
 ///
@@ -77,5 +76,4 @@ struct token_event {
 /// are attended; a choice is made; one is made if the query has drifted; everything kept is attended, without a choice.
 enum class refresh_action : std::uint8_t { keep, choose, choose_if_drifted, everything };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

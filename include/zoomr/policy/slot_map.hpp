@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/segment.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Where the tokens of one KV lane are: slot = position, unless eviction has compacted it. Then what is left of the
 /// tokens before `compacted_end` comes first, and all tokens from there on follow.
@@ -109,5 +108,4 @@ ZOOMR_HD constexpr token_range between_zones(index_t first, index_t last, zone_b
   return {slot, slots.slot_of(last)};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The numbers that stand for one dimension of one segment, in float, whatever the index keeps.
 template <index_t Rows>
@@ -79,5 +78,4 @@ ZOOMR_HD constexpr Number stored_number(index_t row, float value, [[maybe_unused
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

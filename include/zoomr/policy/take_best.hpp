@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A selector that takes segments, best first, up to some limits; `room_used` as in `selection_input`. Room that
 /// is `unlimited` while nothing is used is no limit at all.
@@ -41,5 +40,4 @@ inline void take_best(best_first& order, const take_limits& limits, const select
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

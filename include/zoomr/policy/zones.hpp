@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Which summaries are attended beside the chosen segments.
 enum class summaries_attended : std::uint8_t { all, candidates };
@@ -89,5 +88,4 @@ constexpr zones within_budget(zones wanted, index_t budget) {
   return wanted;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

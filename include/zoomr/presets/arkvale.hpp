@@ -13,9 +13,7 @@
 #include <zoomr/policy/select/top_k.hpp>
 #include <zoomr/policy/summarize/key_cuboid.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// As many pages of `page` tokens as `tokens` attended tokens make, rounded up, four at least: the first, the last two,
 /// and the best of the others.
@@ -29,6 +27,4 @@ constexpr auto arkvale_with(index_t tokens, index_t page = 32) {
 
 inline constexpr auto arkvale = arkvale_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -4,12 +4,8 @@
 
 #include <zoomr/policy/compose.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr auto full = compose(zones{.recent = unlimited});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -8,9 +8,7 @@
 #include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// `tokens` tokens of each KV lane, half of them recent, half heavy hitters.
 constexpr auto h2o_with(index_t tokens) {
@@ -19,6 +17,4 @@ constexpr auto h2o_with(index_t tokens) {
 
 inline constexpr auto h2o = h2o_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

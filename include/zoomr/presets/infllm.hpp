@@ -11,14 +11,10 @@
 #include <zoomr/policy/select/top_k.hpp>
 #include <zoomr/policy/summarize/typical_keys.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr auto infllm = compose(
     fixed_pages{.longest = 128}, typical_keys{}, mean_dot{}, pooled_score{.per = scope::layer}, top_k{.segments = 16},
     every_token{}, zones{.sinks = 128, .recent = 4096, .open = unlimited}, placement{.details_on_host = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

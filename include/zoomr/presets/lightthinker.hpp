@@ -9,14 +9,10 @@
 #include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/segment/thoughts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// The prompt, all summaries, and the open thought.
 inline constexpr auto lightthinker =
     compose(thoughts{}, zones{.recent = 1, .prompt = true, .open = unlimited}, placement{.frees_unreachable = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -11,14 +11,10 @@
 #include <zoomr/policy/select/top_k.hpp>
 #include <zoomr/policy/summarize/key_box.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr auto quest =
     compose(fixed_pages{.longest = 16}, key_box{}, box_bound{}, pooled_score{.over_group = pool::max},
             top_k{.segments = 64}, every_token{}, zones{.open = unlimited, .dense_layers = 2});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

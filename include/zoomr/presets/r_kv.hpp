@@ -10,9 +10,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// `tokens` tokens of each KV lane, the observed ones included: 8, or two thirds of them if those are fewer.
 constexpr auto r_kv_with(index_t tokens) {
@@ -22,6 +20,4 @@ constexpr auto r_kv_with(index_t tokens) {
 
 inline constexpr auto r_kv = r_kv_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

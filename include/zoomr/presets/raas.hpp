@@ -8,9 +8,7 @@
 #include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/evict/recently_attended_pages.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// `tokens` tokens of each KV lane beside the prompt, rounded up to pages of 16.
 constexpr auto raas_with(index_t tokens) {
@@ -21,6 +19,4 @@ constexpr auto raas_with(index_t tokens) {
 
 inline constexpr auto raas = raas_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -10,9 +10,7 @@
 #include <zoomr/policy/select/fill_budget.hpp>
 #include <zoomr/policy/summarize/key_box.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// Whole sentences, or pieces of at most 8 tokens of them, by the smallest and largest value of each key coordinate:
 /// what one token of a sentence is needed for is not lost in a mean. The token's own query asks, for each KV head the
@@ -26,6 +24,4 @@ constexpr auto sentence_box_with(index_t tokens) {
 
 inline constexpr auto sentence_box = sentence_box_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -19,9 +19,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// SentenceKV with a budget of `tokens` attended tokens (tau), of which the prompt keeps `ratio` times as many;
 /// ratio 0: all of it (r = infinity). Sinks, window and observed queries are 32 each, or fewer: two thirds of the
@@ -45,6 +43,4 @@ inline constexpr auto sentence_kv = sentence_kv_with(1024);
 /// after 32K tokens of which nothing was evicted that is 2,730 tokens a step more than tau, on the average.
 inline constexpr auto sentence_kv_published = sentence_kv_with(1024, 3.0f, {.everything_until = 1});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -12,14 +12,10 @@
 #include <zoomr/policy/select/top_k.hpp>
 #include <zoomr/policy/summarize/key_mean.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr auto shadowkv =
     compose(fixed_pages{.longest = 8}, key_mean{}, mean_dot{}, pooled_mass{}, top_k{.segments = 256}, every_token{},
             zones{.recent = 32, .open = unlimited}, placement{.details_on_host = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

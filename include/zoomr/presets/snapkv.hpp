@@ -9,9 +9,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// `tokens` tokens of the prompt, the observed ones included: 32, or two thirds of them if those are fewer.
 constexpr auto snapkv_with(index_t tokens) {
@@ -21,6 +19,4 @@ constexpr auto snapkv_with(index_t tokens) {
 
 inline constexpr auto snapkv = snapkv_with(1024);
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -20,9 +20,7 @@
 
 #include <string_view>  // std::string_view
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// One line of the table.
 template <class Policy, class Budget>
@@ -154,6 +152,4 @@ constexpr bool with_name(std::string_view name, Visit visit) {
   return found;
 }
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

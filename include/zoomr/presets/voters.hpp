@@ -13,9 +13,7 @@
 #include <zoomr/policy/segment/thoughts.hpp>
 #include <zoomr/policy/select/top_p.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 /// Thoughts, those of the prompt too: all summaries are attended, and of the details what the voters find.
 inline constexpr auto zoomr_voters =
@@ -27,6 +25,4 @@ inline constexpr auto sentence_voters =
     compose(sentences{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
             zones{.sinks = 4, .recent = 64}, placement{.details_on_host = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -7,12 +7,8 @@
 
 #include <zoomr/policy/compose.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr auto window = compose(zones{.sinks = 4, .recent = 1020}, placement{.frees_unreachable = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

@@ -17,9 +17,7 @@
 #include <zoomr/policy/select/top_k.hpp>
 #include <zoomr/policy/summarize/key_mean.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace presets {
+namespace zoomr::inline v0::presets {
 
 inline constexpr zones thought_zones{.sinks = 4, .recent = 64, .prompt = true, .open = unlimited};
 
@@ -53,6 +51,4 @@ inline constexpr auto zoomr_follow =
 /// ZoomR without zooming (SumR): the prompt, the summaries, the open thought and the window.
 inline constexpr auto summary_only = compose(thoughts{}, thought_zones, placement{.frees_unreachable = true});
 
-}  // namespace presets
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::presets

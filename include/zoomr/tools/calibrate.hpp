@@ -10,8 +10,7 @@
 #include <chrono>     // std::chrono::steady_clock
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Seconds that a token takes in one layer that chooses, after a context of so many tokens: `attend`, and its share of
 /// `begin` and `commit`.
@@ -159,5 +158,4 @@ crossover calibrate(const shape& model, const Policy& policy, const config& limi
   return result;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <array>      // std::array
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Seconds for one page of all KV heads in one layer, in the company of others: the time of 256 pages, divided. Either
 /// kind of reading is attention of one token, with the kernel of a cache.
@@ -185,5 +184,4 @@ calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* m
   return result;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

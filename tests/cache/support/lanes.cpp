@@ -2,13 +2,9 @@
 // Attention over the KV lanes of each storage type, for cache/support/players.hpp.
 #include <cache/support/players.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 ZOOMR_STORED(ZOOMR_LANE)
 ZOOMR_STORED(ZOOMR_LANE_OF_MODEL)
 ZOOMR_TILE
 ZOOMR_TILE_OF_MODEL
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -20,14 +20,10 @@
 #define ZOOMR_DECLARE_LANE(T) extern ZOOMR_LANE(T) extern ZOOMR_LANE_OF_MODEL(T)
 #define ZOOMR_DECLARE_DRIVER(T) extern ZOOMR_DRIVER(T)
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 ZOOMR_STORED(ZOOMR_DECLARE_LANE)
 extern ZOOMR_TILE extern ZOOMR_TILE_OF_MODEL
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
 
 namespace zoomr_test {
 using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::int8, zoomr::scaled_int8;

@@ -11,16 +11,14 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline std::ostream& operator<<(std::ostream& out, const segment& s) {
   return out << "{" << s.begin << ", " << s.split << ", " << s.end << ", " << s.cue_begin << ", " << s.cue_end << ", "
              << s.closed_at << "}";
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0
 
 namespace unit {
 

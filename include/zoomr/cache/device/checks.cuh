@@ -5,9 +5,7 @@
 #include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/core.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Of one kind of device cache; the parameters are those of `device_cache`.
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
@@ -96,6 +94,4 @@ struct device_checks {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -7,9 +7,7 @@
 #include <zoomr/cache/device/table.cuh>
 #include <zoomr/paging/device_arena.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Takes room for the largest table from a block.
 inline device_table carve_table(carver& from, const device_sizes& sizes) {
@@ -273,6 +271,4 @@ struct common_arrays {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -22,9 +22,7 @@
 #include <optional>  // std::optional
 #include <vector>    // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Everything but the public calls. After construction nothing is allocated, and `arrays` and `on_device` stay as they
 /// are: graphs hold copies of their addresses.
@@ -264,6 +262,4 @@ struct device_core {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

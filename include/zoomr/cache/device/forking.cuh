@@ -9,9 +9,7 @@
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t copy_threads = 256;
 
@@ -190,6 +188,4 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
       queue, copy_choices_kernel<T>, core.arrays, chosen);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -10,9 +10,7 @@
 
 #include <zoomr/cache/device/layout.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Threads of a block that moves numbers or looks for pages. append_kernel and remember_kernel go on by as many.
 inline constexpr index_t plain_threads = 128;
@@ -98,6 +96,4 @@ __global__ void remember_kernel(common_arrays<T> a, index_t layer, view<const Nu
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

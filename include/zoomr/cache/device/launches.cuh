@@ -14,9 +14,7 @@
 #include <zoomr/cache/device/rows.cuh>
 #include <zoomr/cache/device/tiers/fetch_launches.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The launches of one pass. With `fixed` they depend on the policy, the cache's limits and the layer alone.
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
@@ -215,6 +213,4 @@ struct device_launches : device_pass<Policy, T> {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -11,9 +11,7 @@
 #include <zoomr/cache/device/kernels.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// What a layer of a pass brings. [tokens, heads or kv_heads, head_dim, or the width of values]
 template <class Number>
@@ -240,6 +238,4 @@ void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const
          attends);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

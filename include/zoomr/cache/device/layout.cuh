@@ -12,9 +12,7 @@
 
 #include <type_traits>  // std::conditional_t
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Everything that a device cache keeps on the device.
 template <class Policy, class T>
@@ -57,6 +55,4 @@ struct device_arrays : common_arrays<T>,
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

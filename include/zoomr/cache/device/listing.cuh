@@ -5,9 +5,7 @@
 
 #include <zoomr/cache/device/kernels.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Writes the slot of each token of a pass, by its row among the packed tokens. Threads take tokens in turn. It comes
 /// after prepare_kernel.
@@ -45,6 +43,4 @@ __global__ void list_slots_kernel(common_arrays<T> a, view<index_t, 3> slots, vi
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

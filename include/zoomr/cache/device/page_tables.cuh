@@ -13,9 +13,7 @@
 #include <string>     // std::to_string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Tells the device where an engine's pages begin in each layer.
 template <class Core>
@@ -109,6 +107,4 @@ void list_pages(Core& core, device_item& item) {
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -5,9 +5,7 @@
 
 #include <zoomr/cache/device/core.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// One pass of a step of a device cache: which of its tables, and how much launches cover.
 ///
@@ -39,6 +37,4 @@ struct device_pass {
   void upload(stream queue) const { core.uploads.upload(table, core.listed[table], core.on_device[table], queue); }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -8,9 +8,7 @@
 
 #include <algorithm>  // std::max
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Last queries that a choice of the token at `position` hears; 0: no heads vote.
 inline index_t heard_queries(const device_sequence& sequence, index_t position) {
@@ -77,6 +75,4 @@ device_token choice_at_commit(Core& core, const device_item& item) {
   return token;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

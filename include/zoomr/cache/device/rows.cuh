@@ -13,9 +13,7 @@
 #include <zoomr/attention/query_tile.cuh>
 #include <zoomr/cache/device/layout.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Makes a row that of one of a token's readers: its place among the queries, its KV head and its query heads.
 template <class Row, class T>
@@ -157,6 +155,4 @@ struct prompt_rows {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

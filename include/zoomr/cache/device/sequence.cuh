@@ -8,9 +8,7 @@
 
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A choice that stays active, or has been. Its levels are on the device at `place`, and where choices depend on drift
 /// its queries; the host knows only where.
@@ -85,6 +83,4 @@ struct device_item : planned_item {
   bool chooses_at_commit() const { return (prompt && chooses) || waits != refresh_action::keep; }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

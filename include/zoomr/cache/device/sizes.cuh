@@ -17,9 +17,7 @@
 #include <algorithm>  // std::clamp, std::max, std::min
 #include <string>     // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Heads of all query tokens that read together, at most: the rows of a tensor core's tile.
 inline constexpr index_t most_tile_heads = 16;
@@ -279,6 +277,4 @@ struct device_sizes {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -14,9 +14,7 @@
 #include <cstring>  // std::memcpy
 #include <vector>   // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// One token of a pass, as the host has planned it. Positions and slots are those of its sequence.
 ///
@@ -180,6 +178,4 @@ static_assert(alignof(device_counts) == 4 && alignof(device_token) == 4 && align
                   alignof(device_closing) == 4 && alignof(device_page) == 4 && alignof(device_page_copy) == 4,
               "lists lie one behind the other, without gaps");
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -15,9 +15,7 @@
 #include <utility>  // std::exchange
 #include <vector>   // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Copies of what a cache is told when it is made: from pinned memory of its own, so that the caller's may change or go
 /// as soon as the constructor returns. What CUDA does with memory that is not pinned depends on the machine.
@@ -134,6 +132,4 @@ class table_ring {
   std::size_t now_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

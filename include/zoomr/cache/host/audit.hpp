@@ -9,9 +9,7 @@
 
 #include <algorithm>  // std::max, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// ln of the sum of exp(logit) of one query [head_dim] over some adjacent slots of a KV lane, as far as their pages are
 /// still held; tokens that were evicted count as if they had never been.
@@ -42,6 +40,4 @@ float log_sum_of_held(const Lane& kv_lane, token_range slots, const float* query
   return all.finish(0);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -19,9 +19,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The heads and the row of one choice. Where a row serves several KV lanes any of them stands for all: no policy lets
 /// them keep different tokens then.
@@ -337,6 +335,4 @@ class chooser {
   buffer<std::byte> work_;            // of the selector
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

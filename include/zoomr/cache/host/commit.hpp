@@ -14,9 +14,7 @@
 #include <string>     // std::to_string
 #include <utility>    // std::swap
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// KV lanes of which each choice reads all keys in their pages: none where those are kept beside them.
 template <class Pool>
@@ -185,6 +183,4 @@ bool try_commit_item(cache_core<Pool>& core, planned_item& item, index_t accepte
   return true;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

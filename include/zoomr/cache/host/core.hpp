@@ -19,9 +19,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The memory of a cache, whatever its policy. Not a public type: any_kv_cache and step share one.
 /// @tparam Pool  page_pool, tiered_pool or engine_pool
@@ -249,6 +247,4 @@ struct cache_core {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

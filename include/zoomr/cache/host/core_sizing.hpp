@@ -15,9 +15,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Sizes of a cache over a pool; each is a function of the model, the policy and the config.
 template <class Pool>
@@ -126,6 +124,4 @@ struct core_sizing {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

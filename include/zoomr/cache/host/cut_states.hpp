@@ -11,9 +11,7 @@
 #include <algorithm>  // std::fill, std::max, std::min
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Tokens of one item whose queries read a page together, at most: so many queries of a KV head are worth it.
 inline index_t tokens_together(const shape& model, const config& limits) {
@@ -114,6 +112,4 @@ class cut_states {
   buffer<float> outs_;                  // [most_stretches, tokens_together, heads, value width]
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

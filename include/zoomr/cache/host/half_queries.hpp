@@ -8,9 +8,7 @@
 
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Room for the rows of one layer and step, if config.half_queries asks for it.
 class half_queries {
@@ -59,6 +57,4 @@ class half_queries {
   std::vector<float> out_;      // [max_batched_tokens, heads, value_width]
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -14,9 +14,7 @@
 #include <cstddef>    // std::size_t
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % queries. NaN is
 /// what is not known.
@@ -107,6 +105,4 @@ class key_memory {
   buffer<float> masses_;   // [segments]
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

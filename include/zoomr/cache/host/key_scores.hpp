@@ -11,9 +11,7 @@
 
 #include <algorithm>  // std::copy_n, std::fill, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Scores segments for some query heads of one KV head.
 template <class Pool>
@@ -170,6 +168,4 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
   return shares;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -16,9 +16,7 @@
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <cmath>      // std::exp
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Queries and outputs are those of the whole pass; the item reads and writes the rows from `item.packed` on.
 /// @param queries   [packed tokens, heads, head_dim]  rotated and unscaled
@@ -384,6 +382,4 @@ class layer_attention {
   view<float, 2> lse_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -5,9 +5,7 @@
 
 #include <zoomr/cache/host/token_choice.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Calls visit(slots_read) for each token of the pass, and each query heads of it that read the same slots.
 /// @param number   of the item
@@ -43,6 +41,4 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

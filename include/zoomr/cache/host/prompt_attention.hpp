@@ -18,9 +18,7 @@
 #include <type_traits>  // std::is_same_v, std::remove_cv_t
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Working memory for one KV head and some tokens of a chunk, and the work itself: `begin` some pages, then `attend`
 /// for all tokens of the chunk.
@@ -306,6 +304,4 @@ class prompt_tile {
   std::vector<float*> outs_;        // [most_asking]  where the outputs really are
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

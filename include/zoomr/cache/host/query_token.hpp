@@ -14,9 +14,7 @@
 
 #include <algorithm>  // std::copy_n, std::max
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Copies one token's queries in one layer.
 /// @param from, to  [heads, head_dim]
@@ -270,6 +268,4 @@ void make_choice(cache_core<Pool>& core, planned_item& item) {
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

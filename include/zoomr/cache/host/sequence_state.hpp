@@ -17,9 +17,7 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Attention that tokens have received, by slot: what is committed, and what is if the step in progress is.
 ///
@@ -142,6 +140,4 @@ struct sequence_state : token_state {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

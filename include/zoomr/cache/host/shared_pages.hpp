@@ -8,9 +8,7 @@
 
 #include <string>  // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 template <class Pool>
 shared_writes<planned_item, sequence_state> shared_writes_of(cache_core<Pool>& core) {
@@ -74,6 +72,4 @@ void take_pages_to_write(cache_core<Pool>& core) {
   });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

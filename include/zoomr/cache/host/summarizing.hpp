@@ -12,9 +12,7 @@
 #include <algorithm>  // std::fill, std::max, std::min
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Makes summaries; working memory for one cue. A summary of one KV lane is [head_dim, rows]: floats while it is made,
 /// then numbers of `any_summarizer::number_bytes` at [segment] of the KV lane's index.
@@ -100,6 +98,4 @@ class segment_summarizer {
   std::vector<float> cells_;    // [head_dim, rows]
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

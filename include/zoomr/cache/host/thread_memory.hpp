@@ -10,9 +10,7 @@
 
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// What one query head has read and made in one layer for one token. Threads write theirs apart; they are added to the
 /// statistics in the order of tokens and heads, so that sums of floats do not depend on threads.
@@ -58,6 +56,4 @@ struct thread_memory {
   key_memory keys;                  // if segments are scored by their keys
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -13,9 +13,7 @@
 #include <algorithm>  // std::copy, std::fill, std::max, std::sort
 #include <utility>    // std::move
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// One token after the prompt in one layer: which ranges does each of its heads read?
 ///
@@ -291,6 +289,4 @@ void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
   ZOOMR_CATCH(const error& why) {}
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

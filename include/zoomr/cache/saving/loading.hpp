@@ -19,9 +19,7 @@
 #include <type_traits>  // std::is_base_of_v
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Reads one sequence into the state of one that was just opened.
 template <class Pool>
@@ -267,6 +265,4 @@ void save_sequence(cache_core<Pool>& core, sequence_state& state, byte_sink& sin
   sequence_saver<Pool>(core, state, sink).save();
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

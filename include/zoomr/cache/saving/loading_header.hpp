@@ -13,9 +13,7 @@
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_floating_point_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Compares a text with the bytes of a section.
 class text_comparison final : public text_taker {
@@ -207,6 +205,4 @@ class header_loader {
   bool same_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

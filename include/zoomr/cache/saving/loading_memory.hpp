@@ -13,9 +13,7 @@
 #include <algorithm>  // std::clamp, std::fill, std::fill_n, std::max
 #include <string>     // std::string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Reads sums, queries and selections into a state whose tokens, segments and lists of kept positions are loaded.
 template <class Pool>
@@ -231,6 +229,4 @@ class memory_loader {
   index_t known_from_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -10,9 +10,7 @@
 
 #include <algorithm>  // std::max, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Numbers of fixed size, as a section of the file has them. Names are those of the state.
 struct saved_counts {
@@ -153,6 +151,4 @@ void each_saved_row(const shape& model, const Lane& kv_lane, index_t slot, Key k
         values_side_by_side(kv_lane));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

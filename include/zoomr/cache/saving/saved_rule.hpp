@@ -7,9 +7,7 @@
 #include <zoomr/cache/saving/sections.hpp>
 #include <zoomr/core/shape.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A `logit_rule` in few numbers, as a section of the file has them. Of a table there is a checksum of its numbers; 0
 /// where it does nothing, as where there is none.
@@ -73,6 +71,4 @@ struct saved_rule {
   };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

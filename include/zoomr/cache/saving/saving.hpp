@@ -12,9 +12,7 @@
 #include <algorithm>  // std::min
 #include <cstring>    // std::memcpy, std::strlen
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Writes a text as the bytes of a section.
 class text_writer final : public text_taker {
@@ -244,6 +242,4 @@ class sequence_saver {
   remembered_parts parts_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -12,9 +12,7 @@
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_trivially_copyable_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Reads sections, in the order in which they were written.
 /// @throws error(format) from all functions, if something else comes; whatever the source throws
@@ -131,6 +129,4 @@ class section_reader {
   section_memory memory_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -9,9 +9,7 @@
 #include <cstring>      // std::memcpy
 #include <type_traits>  // std::is_trivially_copyable_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Passes bytes on. Others follow, so that it does not say that these were the last.
 class sink_of_part final : public byte_sink {
@@ -104,6 +102,4 @@ class section_writer {
   section_memory memory_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -11,9 +11,7 @@
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Says that a file cannot be loaded, and why.
 [[noreturn]] inline void refuse_file(const std::string& why) { raise(errc::format, "load: " + why); }
@@ -29,6 +27,4 @@ struct section_memory {
   unsigned char at[size];
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -9,8 +9,7 @@
 #include <string>     // std::to_string
 #include <utility>    // std::move
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 namespace detail {
 struct cache_access;  // device_transfer.cuh
 }
@@ -147,5 +146,4 @@ class cache_base {
   friend struct detail::cache_access;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

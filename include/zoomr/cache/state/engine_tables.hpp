@@ -7,9 +7,7 @@
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A block table must have `needed` pages, and all of these must be the engine's, but for those that a layer's window
 /// has passed.
@@ -81,6 +79,4 @@ void take_table(const engine_memory& memory, token_state& state, view<const inde
   state.pages.assign(table.begin(), table.begin() + needed);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

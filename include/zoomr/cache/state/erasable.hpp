@@ -8,9 +8,7 @@
 #include <algorithm>  // std::find
 #include <string>     // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Whether a span must go by erasing: not an empty one, nor one that ends the sequence, which is a rollback.
 /// @throws precondition_error if the sequence has no such span
@@ -89,6 +87,4 @@ inline void expect_erasable(const any_segmenter& segmenter, index_t window, cons
                                   : "the segment that would be open then begins there")));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

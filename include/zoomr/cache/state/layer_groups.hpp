@@ -12,8 +12,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Where a layer of a model is: its group, and which of the group's layers it is.
 struct grouped_layer {
@@ -185,5 +184,4 @@ class layer_groups {
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,9 +13,7 @@
 
 #include <algorithm>  // std::max, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Pages that a layer's window has passed go back to the pool, unless a selector may want summaries made of their keys.
 inline bool frees_passed_pages(const any_policy& policy, const config& sizes) {
@@ -227,6 +225,4 @@ inline index_t observed_from(const any_policy& policy, index_t begin, index_t en
   return (std::max)(begin, end - policy.evict.observed(end));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

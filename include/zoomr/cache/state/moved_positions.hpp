@@ -8,9 +8,7 @@
 #include <string>  // std::to_string
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The largest model position of a committed token: behind it there is room for the next ones.
 inline constexpr index_t most_model_position = (index_t{1} << 30) - 1;
@@ -96,6 +94,4 @@ inline void expect_shiftable(const position_map& positions, index_t tokens, toke
                                                        " to " + std::to_string(behind));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -12,9 +12,7 @@
 #include <string>     // std::to_string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// A choice for all layers that no second pass reads: it is made after the last layer, for the tokens after it.
 inline bool chooses_for_next_tokens(const any_policy& policy) {
@@ -200,6 +198,4 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -12,9 +12,7 @@
 
 #include <algorithm>  // std::copy_n, std::max
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Records of `parts` arrays [layers, heads, head_dim] each, by position, in a ring: position p is in record
 /// p % records, where the one of p - records was, or as far from there as tokens were erased. The same serves as a
@@ -77,6 +75,4 @@ class query_memory {
   buffer<float> memory_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -9,8 +9,7 @@
 #include <algorithm>  // std::fill, std::copy
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 struct inspection;  // of tests: it is defined nowhere else
 
@@ -205,5 +204,4 @@ class selection_log {
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

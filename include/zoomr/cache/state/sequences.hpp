@@ -11,9 +11,7 @@
 #include <string>     // std::to_string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// @throws precondition_error if there can be no such cache
 inline void expect_possible(const shape& model, const any_policy& policy, const config& limits) {
@@ -257,6 +255,4 @@ inline void commit_tokens(const any_segmenter& segmenter, token_state& state, co
   state.rollback_floor = (std::max)(state.rollback_floor, state.tokens() - rollback_depth);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -10,9 +10,7 @@
 #include <algorithm>  // std::max, std::min
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Entries of a sequence's page table whose pages a step may write, of those that are in the table before it.
 struct page_writes {
@@ -89,6 +87,4 @@ struct shared_writes {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

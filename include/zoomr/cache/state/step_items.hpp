@@ -13,8 +13,7 @@
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 namespace detail {
 
 /// What a cache keeps of the step in progress.
@@ -227,5 +226,4 @@ class step_items {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -11,9 +11,7 @@
 #include <string>     // std::to_string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Layers whose keys were appended, and whose queries were seen (attended or observed), in the present pass. Each call
 /// is for all items of the pass, so that one bit for each layer says it of all.
@@ -113,6 +111,4 @@ class step_layers {
   bool started_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

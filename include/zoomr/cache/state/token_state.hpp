@@ -11,9 +11,7 @@
 #include <cstdint>    // std::uint32_t
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// How many of the tokens before `compacted_end` each KV lane holds; 0: all of them. On the host what is pending is
 /// set while the last chunk of a prompt is observed, and is gone when its step ends; a device has no use for it.
@@ -299,6 +297,4 @@ struct token_state {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

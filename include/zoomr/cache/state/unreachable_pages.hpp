@@ -10,9 +10,7 @@
 
 #include <algorithm>  // std::lower_bound, std::max, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// No query from now on, nor after any rollback that `rollback_depth` allows, has its back zone begin before this; nor
 /// has any segment a summary there that it has not yet: the open one may still be given one.
@@ -104,6 +102,4 @@ inline void free_pages(const any_policy& policy, const config& limits, token_sta
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -10,9 +10,7 @@
 #include <cstddef>    // std::size_t
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Voters by layer and head, ascending.
 class voter_table {
@@ -118,6 +116,4 @@ class voter_table {
   buffer<float> shares_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

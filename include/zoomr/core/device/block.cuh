@@ -8,8 +8,7 @@
 
 #include <zoomr/core/device/warp.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr index_t most_warps = 32;  // of a block
 
@@ -130,5 +129,4 @@ __device__ inline bool comes_last(unsigned* arrived, index_t blocks, shared_arra
   return last[0] != 0;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

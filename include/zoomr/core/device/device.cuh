@@ -17,8 +17,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr index_t warp_lanes = 32;
 inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in which each thread of a warp takes part
@@ -228,5 +227,4 @@ void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arg
 
 #endif
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <string>   // std::string, std::to_string
 #include <utility>  // std::exchange
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 #if defined(ZOOMR_SIMT)
 
@@ -271,5 +270,4 @@ class side_stream {
   bool is_forked_ = false;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -15,8 +15,7 @@
 
 #include <cstddef>  // std::size_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Stored numbers in 16 bytes.
 template <class T>
@@ -164,5 +163,4 @@ __device__ inline uint4 pack(const float (&values)[std::size_t{per_vector<T>}]) 
           stored_word<T>::pack(values + 3 * count)};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -10,8 +10,7 @@
 #include <cub/warp/warp_scan.cuh>
 #endif
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 namespace detail {
 
 // What `warp_reduce` and `block_threads` join values by.
@@ -63,5 +62,4 @@ __device__ inline T warp_scan(T value, Join join) {
 #endif
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

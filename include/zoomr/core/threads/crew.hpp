@@ -14,8 +14,7 @@
 #include <cstddef>    // std::size_t
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Threads that enter together.
 ///
@@ -166,5 +165,4 @@ class crew {
   alignas(64) std::atomic<std::uint32_t> signals_{0};  // grows whenever there is something new
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -14,8 +14,7 @@
 #include <thread>        // std::thread
 #include <vector>        // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Some threads that wait for work, and the caller's, which works too. Several caches may share it: one call at a time
 /// works, others wait.
@@ -98,5 +97,4 @@ class thread_pool {
   std::atomic<std::uint32_t> round_{0};
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

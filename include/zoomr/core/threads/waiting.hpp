@@ -8,9 +8,7 @@
 #include <atomic>  // std::atomic
 #include <thread>  // std::this_thread::yield
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// How long before it sleeps. A look takes 20 to 40 ns.
 struct patience {
@@ -37,6 +35,4 @@ T awaited(const std::atomic<T>& value, T old, patience before_sleep = {}) {
   return value.load(std::memory_order_acquire);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -11,8 +11,7 @@
 
 #include <cstdint>  // std::uintptr_t
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Looks through the transfers that wait; each is made in its turn all the same, as if nothing had been begun. Tickets
 /// count transfers in the order of their start, which is the order in which they are made.
@@ -119,5 +118,4 @@ class early_reads {
   index_t held_count_ = 0;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

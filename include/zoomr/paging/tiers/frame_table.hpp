@@ -7,8 +7,7 @@
 
 #include <vector>  // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Frames, each with room for one block. A frame is in one of three states: empty (in `free`), claimed (taken from it,
 /// with no block yet), or with a block that `frame_of` finds.
@@ -63,5 +62,4 @@ struct frame_table {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

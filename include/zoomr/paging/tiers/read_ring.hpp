@@ -14,8 +14,7 @@
 #include <algorithm>  // std::find_if, std::min
 #endif
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 #if defined(ZOOMR_LIBURING)
 
@@ -130,5 +129,4 @@ class read_ring {
 
 #endif
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

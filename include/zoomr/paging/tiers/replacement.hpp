@@ -8,8 +8,7 @@
 #include <concepts>  // std::same_as
 #include <vector>    // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Watches the frames of a tier. A pass is the reading of one layer; a step is a circle of them. It is constructed with
 /// the number of frames, and of layers. Empty frames are never offered as victims; that a victim leaves is said by
@@ -187,5 +186,4 @@ class lfu {
 
 static_assert(replacement<cyclic_mru> && replacement<lru> && replacement<lfu>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/paging/tiers/frame_table.hpp>
 #include <zoomr/paging/tiers/transfers.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Room for one block, and what goes on in it.
 struct tier_frame {
@@ -30,5 +29,4 @@ struct tier : frame_table<tier_frame, Replacement> {
   T* numbers(index_t frame) { return memory.data() + frame * (memory.size() / this->count()); }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

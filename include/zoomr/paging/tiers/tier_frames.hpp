@@ -8,8 +8,7 @@
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Bytes of each tier, for a placement that has tiers.
 struct tier_bytes {
@@ -76,5 +75,4 @@ tier_frames frames_in_tiers(const block_shape& shape, index_t pages, const tier_
   return frames;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 
 #include <algorithm>  // std::max
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// How long bytes were on their way, and how long somebody waited for them. A wait includes the transfers that the
 /// waiter makes itself.
@@ -55,5 +54,4 @@ struct arena_statistics : tier_statistics {
   std::int64_t prefetched_hits = 0;  // visits to a block that had been prefetched for just this pass
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -17,8 +17,7 @@
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Blocks of which some are on the device.
 ///
@@ -284,5 +283,4 @@ class tiered_blocks {
   Engine engine_;  // last: it ends before what it works on
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

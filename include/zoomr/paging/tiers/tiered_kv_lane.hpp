@@ -4,8 +4,7 @@
 
 #include <zoomr/paging/paged_kv_lane.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One KV lane of a tiered pool: as paged_kv_lane, but a pointer is valid only until the next few pages are asked for
 /// (`Pool::guarded`), by this lane or another of the pool. Asking for a key brings its page to the device, and waits.
@@ -37,5 +36,4 @@ struct tiered_kv_lane {
   std::int64_t in_page(index_t slot) const { return slot % page_tokens * rows.key_stride; }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

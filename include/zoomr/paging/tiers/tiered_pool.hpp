@@ -6,8 +6,7 @@
 #include <zoomr/paging/page_pool.hpp>
 #include <zoomr/paging/tiers/tiered_blocks.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Pages of which some are on the device; otherwise as page_pool.
 template <class T, replacement Replacement, transfer_engine Engine>
@@ -112,5 +111,4 @@ class tiered_pool : public page_stock {
   blocks_type blocks_;
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -7,8 +7,7 @@
 
 #include <algorithm>  // std::lower_bound
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
@@ -70,5 +69,4 @@ class failed_tickets {
   failure until_;  // this one and all before it
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -13,8 +13,7 @@
 #include <system_error>  // std::system_error
 #include <thread>        // std::thread
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Makes transfers one after the other. Failures are remembered. A ticket may be waited for again and again, in any
 /// order; after `wait`, or once `done`, the caller sees the bytes, unless it has failed.
@@ -167,5 +166,4 @@ class async_transfers {
 
 static_assert(transfer_engine<sync_transfers> && transfer_engine<async_transfers>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

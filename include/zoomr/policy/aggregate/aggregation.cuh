@@ -8,8 +8,7 @@
 #include <zoomr/math/order.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Scores of some heads, and the votes that they add to: of a row's heads at once, or where one selection serves all
 /// layers, of one layer after the other (layer_kernel of a cache), on top of what is there.
@@ -36,5 +35,4 @@ struct share_aggregation {
   view<votes_t> votes;        // [segments]  not_eligible: left alone
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_mass.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 namespace detail {
 /// Each head in turn spreads its mass.
@@ -38,5 +37,4 @@ __device__ inline void aggregate(const head_mass& rule, const weighted_aggregati
   detail::spread_masses(rule, in.heads, block, [&](index_t head) { return in.weights[head]; });
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

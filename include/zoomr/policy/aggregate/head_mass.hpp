@@ -7,8 +7,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Each query head spreads a mass of 1 over the segments: the softmax of logit + ln(tokens), an estimate of the
 /// attention that each would get. The logit is q . summary / sqrt(head_dim), or what the model's scale and soft cap
@@ -67,5 +66,4 @@ struct head_mass {
 
 static_assert(aggregator<head_mass> && weight_taker<head_mass>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_posterior.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Each segment's thread adds up what the heads say of it.
 /// @cost  two passes over the shares of all heads, and two block-wide reductions
@@ -31,5 +30,4 @@ __device__ inline void aggregate(const head_posterior& rule, const share_aggrega
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// votes = softmax over the eligible segments of  sum over heads of weight * ln of the head's largest share
 ///
@@ -55,5 +54,4 @@ struct head_posterior {
 
 static_assert(aggregator<head_posterior>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_votes.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// A segment's rank among all, as one word that a block can find the largest of: highest score first, ties to the lower
 /// id; 0 is no segment's. No two segments have the same, so that the next vote goes to the largest word below the last
@@ -49,5 +48,4 @@ __device__ inline void aggregate(const head_votes& rule, const weighted_aggregat
   detail::give_votes(rule, in.heads, block, [&](index_t head) { return in.weights[head]; });
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

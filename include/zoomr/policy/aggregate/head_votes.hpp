@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Each query head votes for its `k` best segments, highest score first, ties to the lower id; who shares `per` adds up
 /// the votes. A head with fewer eligible segments votes for all of them, those with a NaN score last.
@@ -55,5 +54,4 @@ struct head_votes {
 
 static_assert(aggregator<head_votes> && weight_taker<head_votes>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

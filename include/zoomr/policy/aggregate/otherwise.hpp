@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Made by `otherwise`. Each has votes of its own: those of the first one are the posterior, and say whether it is
 /// flat.
@@ -41,5 +40,4 @@ constexpr aggregator_pair<First, Second> otherwise(First first, Second second) {
   return {first, second};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/pooled_mass.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Each head in turn pools its mass with what is there.
 /// @cost  three passes over the scores of each head, two of them with a block-wide reduction
@@ -25,5 +24,4 @@ __device__ inline void aggregate(const pooled_mass& rule, const aggregation& in,
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

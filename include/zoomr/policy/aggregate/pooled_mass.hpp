@@ -5,8 +5,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The mean or the maximum, over the query heads that share `per`, of each head's softmax over the segments: unlike
 /// scores, masses of different heads can be compared. A segment counts once, however long it is.
@@ -60,5 +59,4 @@ struct pooled_mass {
 
 static_assert(aggregator<pooled_mass>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/pooled_score.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Each thread pools the scores of its segments.
 /// @cost  one pass over the scores; no barrier
@@ -16,5 +15,4 @@ __device__ inline void aggregate(const pooled_score& rule, const aggregation& in
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The mean or the maximum, over the query heads that share `per`, of their scores. With `scope::head` each
 /// query head decides alone.
@@ -54,5 +53,4 @@ struct pooled_score {
 
 static_assert(aggregator<pooled_score>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

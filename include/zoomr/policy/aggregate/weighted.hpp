@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Another aggregator over the heads with a weight in `config.voters`; made by `weighted`.
 template <weight_taker Inner>
@@ -32,5 +31,4 @@ constexpr weighted_heads<Inner> weighted(Inner inner) {
   return {inner};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/rating.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Thread t rates the tokens t, t + threads, ...
 __device__ inline void rate(const accumulated_attention&, const kv_lane_attention& seen, view<float> importance,
@@ -16,5 +15,4 @@ __device__ inline void rate(const accumulated_attention&, const kv_lane_attentio
 
 static_assert(device_observer<accumulated_attention>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

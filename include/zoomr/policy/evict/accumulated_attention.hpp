@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps, for each layer and KV head, `tokens` tokens: the sinks, the last `recent` ones, and those that have received
 /// most attention, summed over all queries so far and over the query heads of the KV head. Done at the end of the
@@ -53,5 +52,4 @@ struct accumulated_attention {
 
 static_assert(evictor<accumulated_attention> && decoding_observer<accumulated_attention>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

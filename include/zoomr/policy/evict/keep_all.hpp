@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps each token: slots are positions, and no query is observed. Pages may go all the same, where a placement frees
 /// what no query can reach (`placement::frees_unreachable`).
@@ -20,5 +19,4 @@ struct keep_all {
 
 static_assert(evictor<keep_all>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/policy/evict/observation_window.hpp>
 #include <zoomr/policy/evict/rating.cuh>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Thread t rates the tokens t, t + threads, ...
 /// @cost  reads what `pooling` tokens have received for each token and query head
@@ -19,5 +18,4 @@ __device__ inline void rate(const observation_window& evictor, const kv_lane_att
 
 static_assert(device_observer<observation_window>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps, for each layer and KV head, `tokens` tokens of the prompt: the sinks, the last `queries` ones, and
 /// those that the last `queries` queries attend to most.
@@ -54,5 +53,4 @@ struct observation_window {
 
 static_assert(evictor<observation_window> && observer<observation_window>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

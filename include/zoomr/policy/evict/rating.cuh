@@ -10,8 +10,7 @@
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// An observer that can rate on a device: `rate(evictor, seen, importance, block)`, a `__device__` function beside it.
 /// All threads of the block call it; it writes the importance of the scored tokens [scored] with the same bits as the
@@ -31,5 +30,4 @@ concept device_importance_updater = importance_updater<T> && device_observer<T> 
   update_importance(evict, observed, received, block);
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

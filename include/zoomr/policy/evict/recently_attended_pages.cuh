@@ -6,8 +6,7 @@
 #include <zoomr/policy/evict/rating.cuh>
 #include <zoomr/policy/evict/recently_attended_pages.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The bound of the page that begins at `first`, to all threads of a warp; all call it.
 __device__ inline float page_bound(const recently_attended_pages& evictor, const observed_query& observed,
@@ -48,5 +47,4 @@ __device__ inline void rate(const recently_attended_pages&, const kv_lane_attent
 
 static_assert(device_observer<recently_attended_pages> && device_importance_updater<recently_attended_pages>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/math/dot.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps, for each layer and KV head, `tokens` tokens in pages of `every`, not counting a prompt that the zones pin:
 /// those with the latest time stamps. Done after every `every` tokens from the end of the prompt, when a page is
@@ -106,5 +105,4 @@ struct recently_attended_pages {
 static_assert(evictor<recently_attended_pages> && decoding_observer<recently_attended_pages> &&
               importance_updater<recently_attended_pages>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -7,8 +7,7 @@
 #include <zoomr/policy/evict/rating.cuh>
 #include <zoomr/policy/evict/redundancy_aware.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Makes keys [tokens, head_dim] unit vectors, a warp for each. All threads call it; a barrier must follow.
 __device__ inline void make_unit_keys(view<float, 2> keys, block_threads& block) {
@@ -101,5 +100,4 @@ __device__ inline void rate(const redundancy_aware& evictor, const kv_lane_atten
 
 static_assert(device_observer<redundancy_aware> && device_importance_updater<redundancy_aware>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

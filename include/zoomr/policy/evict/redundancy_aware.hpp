@@ -6,8 +6,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps, for each layer and KV head, `tokens` tokens: the sinks, the last `queries` ones, and those with the highest
 ///   attention * importance - (1 - attention) * redundancy
@@ -137,5 +136,4 @@ struct redundancy_aware {
 
 static_assert(evictor<redundancy_aware> && decoding_observer<redundancy_aware> && importance_updater<redundancy_aware>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

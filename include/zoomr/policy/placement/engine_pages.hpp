@@ -6,8 +6,7 @@
 #include <zoomr/paging/engine_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keys and values are in the engine's memory (`config.engine`), in pages that it takes and gives back with an
 /// allocator of its own. With each step it says which pages a sequence has (`step_item::pages`). Results are those of a
@@ -28,5 +27,4 @@ struct engine_pages {
 
 static_assert(component<engine_pages>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

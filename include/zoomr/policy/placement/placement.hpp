@@ -5,8 +5,7 @@
 #include <zoomr/paging/page_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One memory for everything. What is counted as device memory (`memory_use`, `statistics::device_peak`) is accounting:
 /// with `details_on_host` only what a step attends counts of the details, though nothing is moved.
@@ -57,5 +56,4 @@ struct pool_of_placement<Placement, T> {
 template <class Placement, class T>
 using pool_of = typename detail::pool_of_placement<Placement, T>::type;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/paging/tiers/tiered_pool.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Details live in host memory, or in a file under it (`config.tiers`); the device holds as many pages as its bytes
 /// allow beside summaries and tables. What is attended comes to the device page by page, in the order in which it is
@@ -34,5 +33,4 @@ struct tiered {
 
 static_assert(component<tiered<>>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The query of the token that is being decoded, each query head's own, rotated as the engine gives it. No sums
 /// are kept for it.
@@ -20,5 +19,4 @@ struct last_query {
 
 static_assert(query_source<last_query>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

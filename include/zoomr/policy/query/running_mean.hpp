@@ -5,8 +5,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The mean of the queries of the open segment so far, this token's included; of its first token, that one.
 /// Only generated tokens count.
@@ -27,5 +26,4 @@ struct running_mean {
 
 static_assert(query_source<running_mean>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

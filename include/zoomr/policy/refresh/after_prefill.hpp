@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Keeps the choice that is made at the end of the prompt.
 struct after_prefill {
@@ -21,5 +20,4 @@ struct after_prefill {
 
 static_assert(refresh_rule<after_prefill>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Chooses again at each delimiter, at each mark, whatever comes after it, and at the latest after `at_most` tokens.
 ///
@@ -37,5 +36,4 @@ struct boundaries {
 
 static_assert(refresh_rule<boundaries>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Chooses again at each token. A choice for one layer or less serves its own token; one for all layers serves
 /// the next token, or with `second_pass` its own, which is then passed twice.
@@ -42,5 +41,4 @@ struct every_token {
 
 static_assert(refresh_rule<every_token>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Chooses again when the asking query has turned away from that of the last choice: when their cosine falls
 /// below `cosine`. The queries of all heads that share a row of the selection are taken as one vector; one
@@ -34,5 +33,4 @@ struct on_drift {
 
 static_assert(refresh_rule<on_drift>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Sum over dimensions of max(q min, q max): never below the largest q . k of the segment, as `dot` rounds it, and
 /// equal to it for one key: the sign of q says which is larger, and every rounding after that keeps the order.
@@ -27,5 +26,4 @@ struct box_bound {
 
 static_assert(scorer<box_bound>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -7,8 +7,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/score/key_mass.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The score of `keys` keys. All threads of a warp call it, and all get it.
 /// @param logits  logits.make(first), then logits.again(first): that of key first + warp_lane, where there is one. All
@@ -36,5 +35,4 @@ __device__ float score_keys(const key_mass&, index_t keys, Logits& logits) {
   return largest + logarithm(sum_of_units(warp_reduce(units, detail::add{})));
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

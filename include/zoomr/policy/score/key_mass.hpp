@@ -5,8 +5,7 @@
 #include <zoomr/math/products.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// ln of the sum of exp(logit) over a segment's keys: what attention to all of them would weigh. No summary can say so
 /// much, and none is kept.
@@ -28,5 +27,4 @@ struct key_mass {
 
 static_assert(scorer<key_mass>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// q . mean key: the mean of the logits, times sqrt(head_dim).
 /// @cost  1 fma for each dimension
@@ -22,5 +21,4 @@ struct mean_dot {
 
 static_assert(scorer<mean_dot>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

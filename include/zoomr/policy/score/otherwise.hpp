@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Made by `otherwise`. The policy has a summarizer for the second one.
 template <key_scorer First, scorer Second>
@@ -36,5 +35,4 @@ constexpr scorer_pair<First, Second> otherwise(First first, Second second) {
   return {first, second};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -9,8 +9,7 @@
 #include <zoomr/math/dot.cuh>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Where the device's index keeps dimension `d` of a summary: those of one partial sum side by side, so that a thread
 /// loads all of its own at once. Where partial sums have not equally many, as the host does.
@@ -214,5 +213,4 @@ struct scoring_warp {
   }
 };
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Closes a segment at every `longest` tokens; the end of the prompt does not close one.
 /// @source  Quest, arXiv:2406.10774 (pages of 16); ArkVale (32); InfLLM (128)
@@ -34,5 +33,4 @@ struct fixed_pages {
 
 static_assert(segmenter<fixed_pages>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Closes a segment at each delimiter, at `longest` tokens, and at the end of the prompt. The delimiter belongs to the
 /// sentence that it ends, and to its cue. Delimiters in a row close sentences of one token each. A `mark` is a
@@ -51,5 +50,4 @@ struct sentences {
 
 static_assert(segmenter<sentences>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

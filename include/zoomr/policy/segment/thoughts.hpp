@@ -8,8 +8,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Closes a thought where its summary ends; without a summary, where the next token shows that none comes.
 ///
@@ -116,5 +115,4 @@ struct thoughts {
 
 static_assert(segmenter<thoughts>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Never closes a segment. The open one begins at 0, so that `zones{.open = unlimited}` attends everything.
 struct unsegmented {
@@ -25,5 +24,4 @@ struct unsegmented {
 
 static_assert(segmenter<unsegmented>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

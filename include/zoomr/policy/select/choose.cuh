@@ -11,8 +11,7 @@
 #include <zoomr/policy/take_best.hpp>
 #include <zoomr/policy/zones.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// One row of a selection that is to be made, of what, and where it goes. All memory is the cache's, on the device; the
 /// levels stay where they are written, and `selection` only names them.
@@ -125,5 +124,4 @@ __device__ void go_on_row(block_threads& block, best_scratch<Threads>& scratch, 
 
 inline constexpr index_t choose_threads = 256;
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

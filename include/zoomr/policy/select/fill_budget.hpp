@@ -5,8 +5,7 @@
 #include <zoomr/policy/take_best.hpp>
 #include <zoomr/policy/zones.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Takes whole segments, best first, until `tokens` tokens are attended, zones included; of the last one its
 /// first tokens, or nothing if `cut` is off. Zones are attended in any case: the budget holds where sinks and the
@@ -39,5 +38,4 @@ struct fill_budget {
 
 static_assert(limited_selector<fill_budget>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -5,8 +5,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/take_best.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Made by `otherwise`. The first one takes segments by the posterior. Where the posterior's entropy is above `flat`
 /// bits, or no segment's share is known, the second one goes on by the second rule's votes with what is left: segments
@@ -59,5 +58,4 @@ constexpr selector_pair<First, Second> otherwise(First first, Second second, flo
   return {first, second, flat};
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/take_best.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Zooms into nothing: what is attended is the zones, and the summaries if there are any.
 struct select_none {
@@ -18,5 +17,4 @@ struct select_none {
 
 static_assert(limited_selector<select_none>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

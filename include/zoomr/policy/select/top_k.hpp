@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/take_best.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Takes the best `segments` segments, as long as their details fit into `tokens` tokens together; of the
 /// first that does not fit, its first tokens.
@@ -37,5 +36,4 @@ struct top_k {
 
 static_assert(limited_selector<top_k>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/take_best.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Takes segments, best first, until together they have `share` of all votes, or are `segments`: one where the
 /// heads agree, more where they do not. Needs an aggregator whose votes add up, like `head_mass`.
@@ -37,5 +36,4 @@ struct top_p {
 
 static_assert(limited_selector<top_p>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

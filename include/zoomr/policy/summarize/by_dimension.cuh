@@ -9,8 +9,7 @@
 #include <zoomr/core/shape.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 inline constexpr index_t summarize_threads = 128;
 
@@ -91,5 +90,4 @@ constexpr bool fits_scratch(index_t tokens, index_t dims) {
   return fits;
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

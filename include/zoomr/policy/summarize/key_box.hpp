@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The elementwise minimum and maximum of the cue's keys. A NaN key makes both NaN, so that it ranks last.
 /// An empty cue leaves a box from +inf to -inf, whose bound is -inf or NaN: it ranks last too.
@@ -27,5 +26,4 @@ struct key_box {
 
 static_assert(summarizer<key_box>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

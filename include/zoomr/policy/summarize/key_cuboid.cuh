@@ -5,8 +5,7 @@
 #include <zoomr/policy/summarize/by_dimension.cuh>
 #include <zoomr/policy/summarize/key_cuboid.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Thread d makes the dimensions d, d + threads, ...
 /// @cost  reads each key twice
@@ -20,5 +19,4 @@ __device__ void make_summary(const key_cuboid&, const Cue& cue, index_t head_dim
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

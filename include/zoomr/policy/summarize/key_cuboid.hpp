@@ -5,8 +5,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// For each dimension c - r and c + r: c is midway between the smallest and the largest of the cue's keys, r is the
 /// mean of their distances from c. So keys may be outside, and `box_bound` is an estimate, no bound. A key that is no
@@ -50,5 +49,4 @@ struct key_cuboid {
 
 static_assert(summarizer<key_cuboid> && block_summarizer<key_cuboid>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

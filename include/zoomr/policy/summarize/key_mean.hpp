@@ -5,8 +5,7 @@
 #include <zoomr/math/functions.hpp>
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The mean of the cue's keys, rotated as they are stored.
 ///
@@ -29,5 +28,4 @@ struct key_mean {
 
 static_assert(summarizer<key_mean>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -4,8 +4,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// Nothing stands for a segment: it can be attended, not scored. compose() refuses a selector that would choose.
 struct no_summary {
@@ -21,5 +20,4 @@ struct no_summary {
 
 static_assert(summarizer<no_summary>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

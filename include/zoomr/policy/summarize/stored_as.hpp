@@ -5,8 +5,7 @@
 
 #include <zoomr/policy/concepts.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// What another summarizer makes, kept as `Number`; made by `stored_as`.
 template <class Number, summarizer Inner>
@@ -32,5 +31,4 @@ constexpr stored_summaries<Number, Inner> stored_as(Inner inner) {
 
 static_assert(sizeof(bfloat16) == 2 && sizeof(float16) == 2 && sizeof(float8) == 1 && sizeof(int8) == 1);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -6,8 +6,7 @@
 #include <zoomr/policy/summarize/by_dimension.cuh>
 #include <zoomr/policy/summarize/typical_keys.hpp>
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 template <>
 struct summary_scratch<typical_keys> {
@@ -60,5 +59,4 @@ __device__ void make_summary(const typical_keys& summarize, const Cue& cue, inde
   }
 }
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

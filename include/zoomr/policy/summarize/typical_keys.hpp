@@ -7,8 +7,7 @@
 
 #include <algorithm>  // std::sort
 
-namespace zoomr {
-inline namespace v0 {
+namespace zoomr::inline v0 {
 
 /// The mean of the `keys` most typical keys of the cue: those with the largest inner product with the mean of all,
 /// which is the mean of their products with each. q . summary is the mean of the scores of those keys: it ranks as
@@ -59,5 +58,4 @@ struct typical_keys {
 
 static_assert(summarizer<typical_keys> && block_summarizer<typical_keys>);
 
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0

@@ -14,9 +14,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Whom a layer's ranges serve: the attention that follows, or nothing but the choice itself, as at a prompt's end.
 enum class range_use { attention, choice };
@@ -151,6 +149,4 @@ struct choice_launches : device_pass<Policy, T> {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -18,9 +18,7 @@
 #include <zoomr/policy/select/choose.cuh>
 #include <zoomr/policy/summarize/by_dimension.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// What a policy's choices need on a device, at compile time.
 template <class Policy>
@@ -283,6 +281,4 @@ __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored,
   if (block.thread() == 0) *to.size = size;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -11,9 +11,7 @@
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/math/dot.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// For each row of the tokens that choose: does it choose again, or keep what is active? And the query that the choice
 /// is remembered by. A warp for each row: a block is one. Where one choice serves all layers, the products of the
@@ -81,6 +79,4 @@ __device__ void keep_references(block_threads& block, const common_arrays<T>& a,
   for (std::int64_t i = block.thread(); i < numbers; i += block.size()) to[i] = from[i];
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

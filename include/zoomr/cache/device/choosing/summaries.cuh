@@ -9,9 +9,7 @@
 #include <zoomr/policy/summarize/key_cuboid.cuh>
 #include <zoomr/policy/summarize/typical_keys.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The keys of a segment's cue in one KV lane, as they are stored: of those that the KV lane still holds.
 template <class T>
@@ -72,6 +70,4 @@ __global__ void __launch_bounds__(summarize_threads)
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

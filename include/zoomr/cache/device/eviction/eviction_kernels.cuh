@@ -10,9 +10,7 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/core/device/vectors.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Remembers the queries [tokens, heads, head_dim] of the tokens after the prompt in one layer, a token in each block.
 /// Of a draft only the last `noted_tokens`: those before have the same places, and blocks come in any order. They are
@@ -250,6 +248,4 @@ __global__ void __launch_bounds__(compact_threads) compact_kernel(common_arrays<
       [&](std::int64_t at, index_t position) { positions[static_cast<index_t>(at)] = position; });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -12,9 +12,7 @@
 #include <zoomr/cache/state/token_state.hpp>
 #include <zoomr/policy/slot_map.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// How many tokens each KV lane of a sequence has kept, as the host knows it; which ones, each KV lane's table says.
 struct held_slots {
@@ -183,6 +181,4 @@ struct eviction_arrays {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -14,9 +14,7 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/evict/rating.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t observe_threads = 128;
 
@@ -260,6 +258,4 @@ __global__ void __launch_bounds__(keep_threads) choose_kept_kernel(Evictor evict
   choose_kept(block, walk_scratch, evict, lanes.at(static_cast<index_t>(blockIdx.x)));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

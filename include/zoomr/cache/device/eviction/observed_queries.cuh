@@ -7,9 +7,7 @@
 #include <zoomr/math/order.hpp>
 #include <zoomr/policy/lane_logits.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t observed_at_once = 32;  // queries of one launch, at most
 /// The same of so wide queries: those of a head are in a block's shared memory.
@@ -67,6 +65,4 @@ struct observing_queries {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -17,9 +17,7 @@
 #include <zoomr/policy/evict/recently_attended_pages.cuh>
 #include <zoomr/policy/evict/redundancy_aware.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// One sequence in one layer, whose tokens are to be rated. Its members enqueue; none waits, and none changes what the
 /// host knows.
@@ -259,6 +257,4 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
   return due.kept > 0;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

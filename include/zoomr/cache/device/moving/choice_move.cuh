@@ -13,9 +13,7 @@
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Both caches, and the choices of one sequence.
 template <class Policy, class T>
@@ -153,6 +151,4 @@ class choice_move {
   stream_event done_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -17,9 +17,7 @@
 #include <string>     // std::string, std::to_string
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Reaches into caches, which name it their friend.
 struct cache_access {
@@ -276,6 +274,4 @@ class sequence_move : choice_move<Policy, T> {
   std::int64_t record_;  // numbers of a token's queries
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

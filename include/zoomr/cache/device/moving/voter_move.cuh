@@ -8,9 +8,7 @@
 
 #include <algorithm>  // std::max
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// @throws precondition_error if other heads vote, or with other weights
 inline void expect_same_voters(const voter_table& host, const voter_table& device) {
@@ -48,6 +46,4 @@ void voters_to_device(const device_core<Policy, T>& device, index_t id, token_ra
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -13,9 +13,7 @@
 #include <zoomr/cache/device/choosing/choices.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Asks for the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
 /// token and row; a thread for each segment of a choice, or for each page of what is attended whole.
@@ -49,6 +47,4 @@ __global__ void expect_pages_kernel(Policy policy, device_arrays<Policy, T> a, i
   ask({to.slots.slot_of(to.zone.back), to.slots.slot_of(to.zone.end)}, thread, threads);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

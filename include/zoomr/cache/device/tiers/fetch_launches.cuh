@@ -16,9 +16,7 @@
 
 #include <algorithm>  // std::any_of, std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// When pages come: as their layer is about to read them, or while the one before is attended.
 enum class fetch_time { due, ahead };
@@ -99,6 +97,4 @@ struct fetch_launches : device_pass<Policy, T> {
   }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -20,9 +20,7 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t fetch_threads = 256;
 
@@ -136,6 +134,4 @@ __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -21,9 +21,7 @@
 #include <utility>    // std::exchange, std::pair
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Pages of one layer that are asked for, and where they are then: pinned memory that host and device see.
 struct page_requests {
@@ -296,6 +294,4 @@ void hold_pages(Core& core, stream queue) {
   core.file->hold(core.arrays, each, known, queue);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -7,9 +7,7 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// In which order frames are given to others: first those that their layer has passed over, the longer ago the sooner;
 /// then those that were read in the layer before this, whose turn comes last; never those that this pass reads.
@@ -179,6 +177,4 @@ __global__ void __launch_bounds__(place_threads) give_frames_kernel(common_array
   });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -12,9 +12,7 @@
 
 #include <algorithm>  // std::min
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The policy hears heads that vote. What follows is compiled for such policies alone.
 template <class Policy>
@@ -171,6 +169,4 @@ struct some_weights {
 };
 struct no_weights {};
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -14,9 +14,7 @@
 #include <zoomr/policy/lane_logits.hpp>
 #include <zoomr/policy/score/key_mass.cuh>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 inline constexpr index_t voter_threads = 256;
 
@@ -251,6 +249,4 @@ __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

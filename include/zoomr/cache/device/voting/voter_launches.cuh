@@ -12,9 +12,7 @@
 #include <algorithm>  // std::clamp, std::min
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Tells the device who votes.
 template <class Core>
@@ -165,6 +163,4 @@ void commit_voters(const device_core<Policy, T>& core, const device_item& item, 
          item.seq, item.remembered, item.first + item.tokens - count);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -8,9 +8,7 @@
 #include <type_traits>  // std::conditional_t, std::is_same_v
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// What turns keys of the model, for the layers of one group.
 template <class Turn>
@@ -59,6 +57,4 @@ class group_edit {
   std::vector<Edit<Pool, turn_type>> parts_;  // the same
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

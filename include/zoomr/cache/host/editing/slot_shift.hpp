@@ -14,9 +14,7 @@
 #include <utility>      // std::exchange
 #include <vector>       // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Keys stay as they are.
 struct unturned {};
@@ -172,6 +170,4 @@ class slot_shift {
   index_t copies_ = 0;   // pages that are written again
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

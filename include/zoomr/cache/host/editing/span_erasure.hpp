@@ -11,9 +11,7 @@
 #include <string>     // std::to_string
 #include <utility>    // std::exchange, std::swap
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// What was chosen, for the segments that are there without the erased tokens, in the memory of a choice not yet
 /// committed. A segment of which something is left keeps its level; one that is new gets that of its summary.
@@ -192,6 +190,4 @@ class span_erasure {
   slot_shift<Pool, Turn> shift_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

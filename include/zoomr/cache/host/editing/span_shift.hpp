@@ -6,9 +6,7 @@
 
 #include <type_traits>  // std::is_same_v
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Shifts a span of a sequence: `prepare`, `write`, `finish`, so that groups of layers can all do one after the other.
 template <class Pool, class Turn>
@@ -61,6 +59,4 @@ class span_shift {
   slot_shift<Pool, Turn> shift_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

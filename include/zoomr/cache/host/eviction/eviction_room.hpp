@@ -12,9 +12,7 @@
 #include <utility>  // std::swap
 #include <vector>   // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Pages and tables for the one commit that is being made; empty where none can fail, since tokens move in place.
 /// There are spare pages for as many tokens as a KV lane ever keeps; all KV lanes move to the same ones, each to its
@@ -107,6 +105,4 @@ class eviction_room {
   bool swapped_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -17,9 +17,7 @@
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <vector>     // std::vector
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
 /// `copy_keys`, `add` for each token that asks, or `update_importance` for each query head and token, then `choose`.
@@ -173,6 +171,4 @@ class observation {
   std::vector<index_t> kept_;      // [tokens]
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

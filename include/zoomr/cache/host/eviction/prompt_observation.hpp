@@ -12,9 +12,7 @@
 #include <zoomr/cache/host/token_choice.hpp>
 #include <zoomr/core/function_ref.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
 /// @param head    query head of the layer
@@ -160,6 +158,4 @@ void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, v
   }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail

@@ -10,9 +10,7 @@
 #include <zoomr/cache/host/eviction/prompt_observation.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
-namespace zoomr {
-inline namespace v0 {
-namespace detail {
+namespace zoomr::inline v0::detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
 /// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved.
@@ -179,6 +177,4 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   return kept < held;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace zoomr
+}  // namespace zoomr::inline v0::detail
