@@ -5,11 +5,10 @@
 // The time is that of the host, and everything is waited for; no ceiling applies to it.
 // Checked: that its plan follows from its times, and that every time is one. It has no numbers that a reference could
 // make again; its kernels are those of the rows transfer/kernel and transfer/attention_far, which are compared.
-#include <zoomr/tools/calibration.cuh>
-
 #include "../support/check.hpp"
 #include "../support/device_time.hpp"
 #include "../support/kernels.hpp"
+#include "../tools/calibration.cuh"
 
 namespace zoomr_bench {
 

@@ -3,5 +3,4 @@
 #pragma once
 
 #include <zoomr/device_cache.cuh>
-#include <zoomr/tools/calibration.cuh>
 #include <zoomr/zoomr.hpp>

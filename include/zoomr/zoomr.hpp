@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L7. Everything of the host half but the placement `tiered` (policy/placement/tiered.hpp), which takes a third of a
-// second more to compile, and what only some engines call: tools/calibrate.hpp, grouped_kv_cache.hpp, vocabulary.hpp.
+// second more to compile, and what only some engines call: grouped_kv_cache.hpp, vocabulary.hpp.
 #pragma once
 
 #include <zoomr/kv_cache.hpp>

@@ -107,7 +107,6 @@ void steps() {
   step_of(with_placement(presets::quest, tiered<>{}));
   step_of(presets::zoomr_voters);
   step_of<1>(presets::quest);
-  calibrate_transfers<bfloat16, 128, 4>(1, 1.0, nullptr, nullptr, nullptr);
 }
 
 }  // namespace zoomr::inline v0

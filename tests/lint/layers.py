@@ -61,7 +61,7 @@ cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
-tools/calibrate.hpp tools/calibration.cuh vocabulary.hpp zoomr.hpp zoomr.cuh
+vocabulary.hpp zoomr.hpp zoomr.cuh
 """.split()
 LAYERS = {}  # entry of ORDER: its layer
 for entry in ORDER:
@@ -71,7 +71,7 @@ for entry in ORDER:
         LAYERS[entry] = layer
 ORDER = list(LAYERS)
 # Lowest first. The root has two places: what an engine calls, and, of L7, what includes everything.
-FOLDERS = ("core math paging policy presets attention cache cache/state cache/host cache/saving cache/device root tools "
+FOLDERS = ("core math paging policy presets attention cache cache/state cache/host cache/saving cache/device root "
            "zoomr").split()
 LONGEST = 400
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
@@ -196,7 +196,7 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("attention/gather.hpp", "#include <zoomr/attention/gather.cuh>", "attention/gather.hpp: host code includes device code"),
     ("policy/score/scores.cuh", "#include <zoomr/policy/select/select_none.hpp>", "policy/score/scores.cuh: sibling include"),
     ("paging/device_arena.cuh", "#include <zoomr/cache/config.hpp>", "paging/device_arena.cuh: <zoomr/cache/config.hpp> is in a folder above"),
-    ("tools/calibrate.hpp", "#include <zoomr/vocabulary.hpp>", "tools/calibrate.hpp: upward include"),
+    ("vocabulary.hpp", "#include <zoomr/zoomr.hpp>", "vocabulary.hpp: upward include"),
     ("extras/newcomer.hpp", SPDX + "\n// L1. A header.\n#pragma once", "extras/newcomer.hpp: its folder has no place"),
     ("step.hpp", "\n" * LONGEST, "step.hpp: "),
     ("policy/summary.hpp", None, "policy/summary.hpp: the first line must be"),

@@ -67,7 +67,7 @@ struct arena_stretch {
   index_t of_cut = 0;        // so many in all
 };
 
-/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (tools/calibration.cuh).
+/// How pages come to the arena. The default presumes nothing; `calibrate_transfers` measures (bench/tools/).
 /// It changes how long a step takes, never what it gives.
 struct transfer_plan {
   index_t fetch_blocks = 128;  // of a kernel, that copy pages at the same time

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `calibrate` says follows from what it has measured; below it a cache attends to everything.
 #include <zoomr/presets/table.hpp>
-#include <zoomr/tools/calibrate.hpp>
 
 #include <doctest/doctest.h>
+#include <bench/tools/calibrate.hpp>
 #include <support/inputs.hpp>
 
 #include <vector>  // std::vector

@@ -14,7 +14,6 @@
 // clang-format on
 
 #include <zoomr/policy/placement/tiered.hpp>
-#include <zoomr/tools/calibration.cuh>
 #include <zoomr/zoomr.cuh>
 
 #if ZOOMR_EXCEPTIONS

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How pages come is a matter of time alone; and what calibration finds follows from the times that it has taken.
+#include <bench/tools/calibration.cuh>
 #include <cache/device/tiers/arena_limits.hpp>
 #include <cache/support/small_policies.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
-#include <zoomr/tools/calibration.cuh>
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L7. What a page costs on this device and this bus: copied by a kernel, read on the device, read where it is. An
-// engine measures it once, before it makes its caches, and gives them the plan.
+// What a page costs on this device and this bus: copied by a kernel, read on the device, read where it is. An engine
+// measures it once, before it makes its caches, and gives them the plan.
 //
 // Copy engines are not among the ways: a copy is enqueued by the host, and within a step only the device knows what is
-// missing. bench/device/transfer.cu times them beside.
+// missing. ../device/transfer.cu times them beside.
 #pragma once
 
 #include <zoomr/attention/gather.cuh>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L7. From which context on does a policy pay on this machine? zoomr.hpp does not include it.
+// From which context on does a policy pay on this machine?
 //
 //   limits.min_sparse_context = calibrate<bfloat16>(model, policy, limits, ids).min_sparse_context;
 #pragma once
