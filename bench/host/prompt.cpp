@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of a prompt in chunks of 512 under `full`, one thread.
-//   host/prompt/PATH/TYPE/tokens:N   one layer of 32 heads, 8 KV heads, head_dim 128; PATH is that of the processor,
-//   and
-//                                    decides whether matrices are multiplied
-// `of_fma` is a share of what fused multiply-adds reach: beyond 1 only where there are units for matrices. An iteration
-// is a prompt.
+//   host/prompt/PATH/TYPE/tokens:N   one layer of 32 heads, 8 KV heads, head_dim 128; PATH is that of the processor
+// `of_fma` is a share of what fused multiply-adds reach. An iteration is a prompt.
 // Checked: some queries of the last chunk against attention in double.
 #include "../support/host.hpp"
 #include "../support/host_prompt.hpp"

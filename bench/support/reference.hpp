@@ -15,9 +15,8 @@ namespace zoomr_bench {
 
 /// One query head over some tokens.
 struct attention_of_books : zoomr_test::naive_result {
-  double largest = 0;    // |value|
-  double magnitude = 0;  // largest sum of the products' sizes of a logit
-  double allowed = 0;    // what float may differ by: of `lse`, and of `out` as a share of `largest`
+  double largest = 0;  // |value|
+  double allowed = 0;  // what float may differ by: of `lse`, and of `out` as a share of `largest`
 };
 
 /// softmax(q . k / sqrt(head_dim)) v.
@@ -49,7 +48,6 @@ attention_of_books attention(const std::vector<float>& query, zoomr::index_t tok
   };
   attention_of_books made{zoomr_test::naive_attention(tokens, width > 0 ? width : head_dim, logit, row)};
   made.largest = largest;
-  made.magnitude = magnitude;
   made.allowed = tolerance::end_to_end(head_dim, magnitude, tokens);
   return made;
 }

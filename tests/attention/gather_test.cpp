@@ -117,8 +117,7 @@ void gather(scene<T>& of, const std::vector<token_range>& ranges, group_states& 
 /// Those of this machine.
 const std::vector<cpu_path> vector_paths = [] {
   std::vector<cpu_path> has;
-  for (const cpu_path path :
-       {cpu_path::avx2, cpu_path::avx512, cpu_path::avx512_bf16, cpu_path::avx512_amx, cpu_path::neon}) {
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512, cpu_path::avx512_bf16, cpu_path::neon}) {
     if (has_cpu_path(path)) has.push_back(path);
   }
   return has;

@@ -15,8 +15,7 @@ namespace {
 
 std::vector<cpu_path> all_paths() {
   std::vector<cpu_path> has{cpu_path::portable};
-  for (const cpu_path path :
-       {cpu_path::avx2, cpu_path::avx512, cpu_path::avx512_bf16, cpu_path::avx512_amx, cpu_path::neon}) {
+  for (const cpu_path path : {cpu_path::avx2, cpu_path::avx512, cpu_path::avx512_bf16, cpu_path::neon}) {
     if (has_cpu_path(path)) has.push_back(path);
   }
   return has;

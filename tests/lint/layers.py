@@ -39,7 +39,7 @@ policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logit
 policy/take_best.hpp policy/zones.hpp
 L4:
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-attention/run_logits.hpp attention/page_run.hpp attention/matrix_tiles.hpp attention/stretches.hpp attention/
+attention/run_logits.hpp attention/page_run.hpp attention/stretches.hpp attention/
 L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp

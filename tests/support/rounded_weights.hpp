@@ -3,7 +3,6 @@
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
-#include <zoomr/attention/matrix_tiles.hpp>
 
 #include <type_traits>  // std::is_same_v
 
@@ -21,15 +20,6 @@ double of_path(zoomr::kv_widths widths, zoomr::cpu_path path = zoomr::fastest_cp
 template <class T>
 double of_path(zoomr::index_t head_dim, zoomr::cpu_path path = zoomr::fastest_cpu_path()) {
   return of_path<T>(zoomr::kv_widths{head_dim, head_dim}, path);
-}
-
-/// The same of prompts: a path that multiplies whole pages in tiles has queries and weights in two parts.
-/// @param logit  largest sum of magnitudes of products
-template <class T>
-double of_prompts(zoomr::index_t head_dim, double logit) {
-  const bool in_tiles = zoomr::detail::tile_parts<T> > 0 &&
-                        zoomr::detail::multiplies_tiles(zoomr::fastest_cpu_path(), {head_dim, head_dim});
-  return in_tiles ? two_parts(logit) : 0.0;
 }
 
 }  // namespace zoomr_test::tolerance

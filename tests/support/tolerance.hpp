@@ -36,11 +36,6 @@ constexpr double rounded_weights(int mantissa, double tokens) {
   return rounded(mantissa) + (mantissa == 10 ? tokens * 0x1p-25 : 0.0);
 }
 
-/// Attention in AMX's tiles: queries and weights are sums of two numbers of bfloat16, each off by 2^-16 of itself. So a
-/// logit whose products have magnitudes summing up to `logit` is off by that share of them, which numerator and
-/// denominator both see. Outputs are relative to the largest |value|.
-constexpr double two_parts(double logit) { return rounded(7) * rounded(7) * (2 * logit + 1); }
-
 /// "Equal to full attention": the sets are the same and only the order of summation differs.
 inline constexpr double full_attention = 1e-5;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Which instructions host code uses. On x86-64, g++ and clang compile what matters for speed several times, and the
 // machine that it runs on decides: so a build without -march is as fast as one with it. Every aarch64 has NEON, and
-// nothing is left to decide. All paths have the same bits, but for outputs of attention on those that multiply in
-// bfloat16.
+// nothing is left to decide. All paths have the same bits, but for outputs of attention over bfloat16 on one of them.
 //
 // Two ways lead there. Kernels that are written in vectors are included once for each path (core/each_cpu_path.inl),
 // and called by `dispatch`. Code that is not, such as components of policies, is handed to `on_fastest_path` as a
@@ -23,21 +22,18 @@ enum class cpu_path : std::uint8_t {
   /// And products of pairs of bfloat16: attention multiplies such values two tokens at a time, by weights that are
   /// rounded to bfloat16. An output is off by up to 2^-8 of the largest value; weights are added up unrounded.
   avx512_bf16,
-  /// avx512, and AMX's tiles of bfloat16, which multiply whole pages in prompts (attention/matrix_tiles.hpp).
-  avx512_amx,
   neon  // 32 registers of four floats, with conversions of float16
 };
 
 constexpr const char* name_of(cpu_path path) {
-  return path == cpu_path::avx512_amx    ? "avx512_amx"
-         : path == cpu_path::avx512_bf16 ? "avx512_bf16"
-         : path == cpu_path::avx512      ? "avx512"
-         : path == cpu_path::avx2        ? "avx2"
-         : path == cpu_path::neon        ? "neon"
-                                         : "portable";
+  return path == cpu_path::avx512_bf16 ? "avx512_bf16"
+         : path == cpu_path::avx512    ? "avx512"
+         : path == cpu_path::avx2      ? "avx2"
+         : path == cpu_path::neon      ? "neon"
+                                       : "portable";
 }
 
-// Defined as 0, in every source alike, outputs have the same bits on every machine: nothing is multiplied in bfloat16.
+// Defined as 0, in every source alike, outputs over bfloat16 have the same bits on every machine.
 #ifndef ZOOMR_BFLOAT16_PRODUCTS
 #define ZOOMR_BFLOAT16_PRODUCTS 1
 #endif
@@ -52,22 +48,6 @@ constexpr const char* name_of(cpu_path path) {
 #else
 #define ZOOMR_AVX 0
 #define ZOOMR_NEON 0
-#endif
-
-// Defined as 1, in every source alike, AMX's tiles are used where a processor has them and Linux grants them
-// (ZOOMR_TILES). Off until somebody has run it on such a processor: it was tested under an emulator alone.
-#ifndef ZOOMR_AMX
-#define ZOOMR_AMX 0
-#endif
-// ZOOMR_EMULATED_TILES, in tests: 1 takes it that there are tiles, beside the vectors of AVX2.
-#if ZOOMR_AMX && ZOOMR_AVX && ZOOMR_BFLOAT16_PRODUCTS && defined(__linux__) && defined(__LP64__) && \
-    ((defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11))
-#define ZOOMR_TILES 1
-#else
-#define ZOOMR_TILES 0
-#endif
-#ifndef ZOOMR_EMULATED_TILES
-#define ZOOMR_EMULATED_TILES 0
 #endif
 
 // What the compiler may use everywhere needs no other path: a build for processors with AVX-512 leaves out AVX2's,
@@ -103,32 +83,6 @@ constexpr const char* name_of(cpu_path path) {
 #define ZOOMR_END_TARGET ZOOMR_PRAGMA(GCC pop_options)
 #endif
 
-#if ZOOMR_TILES
-namespace detail {
-
-/// Linux lets this process use AMX's tiles: it is asked once, since it makes room for them in each signal's frame. It
-/// refuses where a thread's stack for signals is too small for that.
-/// @pre  the processor has AVX2
-inline bool has_tiles() {
-  static const bool granted = [] {
-    constexpr std::uint32_t bfloat16_and_tiles = 1u << 22 | 1u << 24;  // what CPUID says
-    constexpr std::uint32_t kept_states = 3u << 17;                    // of tiles and their configuration
-    std::uint32_t a = 7, b = 0, c = 0, d = 0;
-    asm volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if ((d & bfloat16_and_tiles) != bfloat16_and_tiles) return false;
-    c = 0;
-    asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(c));
-    if ((a & kept_states) != kept_states) return false;
-    std::int64_t result = 158;  // arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
-    asm volatile("syscall" : "+a"(result) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-    return result == 0;
-  }();
-  return granted;
-}
-
-}  // namespace detail
-#endif
-
 /// True if this machine has the instructions of `path`, and the library was compiled for it.
 inline bool has_cpu_path(cpu_path path) {
 #if ZOOMR_AVX
@@ -137,9 +91,6 @@ inline bool has_cpu_path(cpu_path path) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (path == cpu_path::avx512_bf16) return avx512 && ZOOMR_BFLOAT16_PRODUCTS && __builtin_cpu_supports("avx512bf16");
-#if ZOOMR_TILES
-  if (path == cpu_path::avx512_amx) return ZOOMR_EMULATED_TILES ? avx2 : avx512 && detail::has_tiles();
-#endif
   return path == cpu_path::portable || (path == cpu_path::avx2 && avx2 && ZOOMR_AVX2) ||
          (path == cpu_path::avx512 && avx512);
 #else
@@ -154,7 +105,7 @@ inline cpu_path fastest_cpu_path() {
 #if ZOOMR_AVX
     if (has_cpu_path(cpu_path::avx512_bf16) && __builtin_cpu_is("amd")) return cpu_path::avx512_bf16;
 #endif
-    for (const cpu_path path : {cpu_path::avx512_amx, cpu_path::avx512, cpu_path::avx2, cpu_path::neon}) {
+    for (const cpu_path path : {cpu_path::avx512, cpu_path::avx2, cpu_path::neon}) {
       if (has_cpu_path(path)) return path;
     }
     return cpu_path::portable;
@@ -207,11 +158,8 @@ template <class Call, class... Paths>
   return ((path == Paths::value && (call(Paths{}), true)) || ...);
 }
 
-/// The path whose vectors `path` uses where it multiplies no pairs and no tiles.
-constexpr cpu_path vectors_under(cpu_path path) {
-  if (ZOOMR_EMULATED_TILES && path == cpu_path::avx512_amx) return cpu_path::avx2;
-  return path == cpu_path::avx512_bf16 || path == cpu_path::avx512_amx ? cpu_path::avx512 : path;
-}
+/// The path whose vectors `path` uses where it multiplies no pairs.
+constexpr cpu_path vectors_under(cpu_path path) { return path == cpu_path::avx512_bf16 ? cpu_path::avx512 : path; }
 
 /// The one dispatcher of kernels in vectors: `call(this_path{})` for that of `path`. A kernel takes this as its first
 /// argument, by which the right one is found.

@@ -4,8 +4,7 @@
 namespace zoomr_test {
 
 void check_output(const token_result& got, const reference::history& past, std::size_t row, index_t position,
-                  index_t pass, const std::function<index_t(index_t)>& final_pass, const allowance& off,
-                  comparison& all) {
+                  index_t pass, const std::function<index_t(index_t)>& final_pass, allowance off, comparison& all) {
   const shape& m = past.model;
   const auto layer = static_cast<index_t>(row) / m.heads;
   const auto head = static_cast<index_t>(row) % m.heads;
@@ -17,10 +16,8 @@ void check_output(const token_result& got, const reference::history& past, std::
       [&](index_t t) { return past.key(t, layer, kv_head, pass_of(t)); },
       [&](index_t t) { return past.value(t, layer, kv_head, pass_of(t)); }, past.logits, static_cast<index_t>(row),
       m.heads, position);
-  const double allowed =
-      tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size())) +
-      off.of_prompts(m.head_dim, wanted.largest_logit);
-  const double allowed_of_out = allowed + off.of_path(m.head_dim);
+  const double allowed = tolerance::end_to_end(m.head_dim, wanted.largest_logit, static_cast<double>(positions.size()));
+  const double allowed_of_out = allowed + off(m.head_dim);
   CAPTURE(position);
   CAPTURE(wanted.lse);
   CAPTURE(got.lse.numbers[row]);
@@ -38,8 +35,8 @@ void check_output(const token_result& got, const reference::history& past, std::
   CHECK(wrong == -1);
 }
 
-void check_played(const played& got, const reference::replayed& right, const reference::history& past,
-                  const allowance& off, comparison& all) {
+void check_played(const played& got, const reference::replayed& right, const reference::history& past, allowance off,
+                  comparison& all) {
   const tape& says = got.says;
   ++all.ranges;
   REQUIRE(got.segments == right.segments());

@@ -22,19 +22,14 @@ struct comparison {
 };
 
 /// By how much a storage type may be off, beside float's own arithmetic.
-struct allowance {
-  double (*of_prompts)(index_t head_dim, double logit);
-  double (*of_path)(index_t head_dim);
-};
+using allowance = double (*)(index_t head_dim);
 template <class T>
-inline constexpr allowance allowed_of = {tolerance::of_prompts<T>,
-                                         [](index_t head_dim) { return tolerance::of_path<T>(head_dim); }};
+inline constexpr allowance allowed_of = [](index_t head_dim) { return tolerance::of_path<T>(head_dim); };
 
 /// Outputs and lse of one query against double-precision attention over the positions that the cache recorded.
 /// @param final_pass  of a position: the pass whose keys are in the cache
 void check_output(const token_result& got, const reference::history& past, std::size_t row, index_t position,
-                  index_t pass, const std::function<index_t(index_t)>& final_pass, const allowance& off,
-                  comparison& all);
+                  index_t pass, const std::function<index_t(index_t)>& final_pass, allowance off, comparison& all);
 
 /// Of the cases that are compared with the reference one in `stride()`, the first among them: which of the others
 /// depends on how many came before, by no pattern that a grid may have, too.
@@ -53,8 +48,8 @@ struct played {
   bool keeps_all;  // nothing is evicted from a text of this length
 };
 /// Attended positions exactly, outputs and lse within tolerance, segments, and statistics.
-void check_played(const played& got, const reference::replayed& right, const reference::history& past,
-                  const allowance& off, comparison& all);
+void check_played(const played& got, const reference::replayed& right, const reference::history& past, allowance off,
+                  comparison& all);
 
 /// The same of a policy, which plays the text.
 /// @param exact  scores are exact in float, so that no close call is an excuse

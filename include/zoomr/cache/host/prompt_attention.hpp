@@ -2,13 +2,10 @@
 // L6. Attention of a chunk of a prompt, to everything before it. It is bound by arithmetic, so its work is tiled: some
 // pages of a KV head are widened once for the chunk, their keys dimension by dimension, and some queries at a time
 // attend them one after the other, with copies of queries and outputs that are side by side. Each query's sums are
-// those of `gather_attend`, in its order; its caller ends their stretches between tiles. On a path that multiplies
-// matrices, pages that a query sees whole are products of these (attention/matrix_tiles.hpp), with bits of their own;
-// of the others it reads its part as after the prompt. Either follows from the query and the page alone.
+// those of `gather_attend`, in its order; its caller ends their stretches between tiles.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
-#include <zoomr/attention/matrix_tiles.hpp>
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/paging/stored_rows.hpp>
@@ -51,13 +48,9 @@ class prompt_tile {
     window_ = window;
     pages_ = (std::min)(most_pages, pages_for(end - first));
     in_pairs_ = has_pairs<Lane> && multiplies_pairs(fastest_cpu_path(), widths_);
-    in_matrices_ = 0 < parts<Lane> && multiplies_tiles(fastest_cpu_path(), widths_);
     for (index_t page = 0; page < pages_; ++page) {
       const index_t slot = first + page * page_tokens, tokens = (std::min)(page_tokens, end - slot);
-      if constexpr (0 < parts<Lane>) {
-        if (in_matrices_) tiles_[page] = split(kv_lane, slot, tokens, page);
-      }
-      if (!in_matrices_) tiles_[page] = widened(kv_lane, slot, tokens, page);
+      tiles_[page] = widened(kv_lane, slot, tokens, page);
     }
   }
 
@@ -66,16 +59,12 @@ class prompt_tile {
   /// @param kv_lane  as in `begin`
   /// @param queries  queries(token, head of the group): its run_query
   /// @param hook     the hook that logits go through; query 0 is that of the first token's first head
-  /// @throws error(storage) if a page does not come of which a part is read: one that a window cuts, or among matrices
-  /// any that some token does not see whole
+  /// @throws error(storage) if a page does not come of which a window cuts off a part
   template <class Lane, class Queries, class Hook = plain_logits>
   void attend(const Lane& kv_lane, index_t at, index_t tokens, Queries queries, float scale, const Hook& hook = {}) {
     const index_t count = tokens * group_;
     for (index_t i = 0; i < count; ++i) pack(i, queries(i / group_, i % group_));
-    if constexpr (0 < parts<Lane>) {
-      if (in_matrices_) attend_matrices(kv_lane, at, tokens, scale, hook);
-    }
-    for (index_t page = 0; !in_matrices_ && page < pages_; ++page) {
+    for (index_t page = 0; page < pages_; ++page) {
       page_tile tile = tiles_[page];
       const index_t first = first_ + page * page_tokens;
       const index_t seen = at + 1 - first;  // of the page, by the first token
@@ -100,17 +89,15 @@ class prompt_tile {
  private:
   template <class Lane>
   static constexpr bool has_pairs = std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16>;
-  template <class Lane>
-  static constexpr index_t parts = tile_parts<std::remove_cv_t<typename Lane::number>>;
 
   static index_t most_asking(const shape& model) { return (std::max)(16 / model.group(), 1) * model.group(); }
   static std::int64_t packed_size(const shape& model) {
-    return std::int64_t{most_asking(model)} * (dims_in_tiles(model.head_dim) + model.value_width());
+    return std::int64_t{most_asking(model)} * (model.head_dim + model.value_width());
   }
   // Keys are widened where values will be, before they are turned.
   static std::int64_t value_room(const shape& model) { return (std::max)(model.head_dim, model.value_width()); }
   static std::int64_t widened_size(const shape& model) {
-    return most_pages * page_tokens * (dims_in_tiles(model.head_dim) + value_room(model));
+    return most_pages * page_tokens * (model.head_dim + value_room(model));
   }
 
   // The 16 slots from `slot` on, as far as they hold tokens.
@@ -154,80 +141,6 @@ class prompt_tile {
     }
     return scales;
   }
-
-  // The page as matrices; without keys if it has fewer than 16 tokens, or a number that is not finite: a product with
-  // zero would be NaN.
-  template <class Lane>
-  page_tile split(const Lane& kv_lane, index_t slot, index_t tokens, index_t page) {
-    if (tokens < page_tokens) return {nullptr, nullptr, tokens};
-    float* const keys = room(page);
-    float* const values = keys + page_tokens * dims_in_tiles(widths_.key);
-    float rows[2][shape::most_head_dim];
-    bool finite = true;
-    const auto read = [&](const auto* from, index_t width, float* to) {
-      widen(fastest_cpu_path(), from, 1.0f, {to, {width}});
-      finite = finite && all_finite(to, width);
-    };
-    for (index_t t = 0; t < page_tokens; ++t) {
-      read(kv_lane.key(slot + t), widths_.key, rows[0]);
-      key_in_tiles(rows[0], t, widths_.key, parts<Lane>, keys);
-    }
-    for (index_t t = 0; t < page_tokens; ++t) {
-      read(kv_lane.value_of(kv_lane.key(slot + t), slot + t), widths_.value, rows[t % 2]);
-      if (t % 2 == 1) values_in_tiles(rows[0], rows[1], t / 2, widths_.value, parts<Lane>, values);
-    }
-    const float* scales = nullptr;
-    if constexpr (scales_rows<std::remove_cv_t<typename Lane::number>>) {
-      scales = page_scales(kv_lane, slot, tokens, page);
-      finite = finite && all_finite(scales, 2 * page_tokens);
-    }
-    return {finite ? keys : nullptr, values, tokens, scales, scales == nullptr ? nullptr : scales + page_tokens};
-  }
-  static bool all_finite(const float* numbers, index_t count) {
-    bool all = true;
-    for (index_t i = 0; i < count; ++i) all &= (bits_as<std::uint32_t>(numbers[i]) & 0x7f800000u) != 0x7f800000u;
-    return all;
-  }
-
-  // Those of some adjacent tokens that see a whole page which is there as matrices.
-  token_range seeing_whole(index_t page, index_t at, index_t tokens) const {
-    const index_t first = first_ + page * page_tokens;
-    token_range whole{(std::max)(0, first + page_tokens - 1 - at), tokens};
-    while (whole.size() > 0 && window_.first(at + whole.last - 1) > first) --whole.last;
-    return whole.size() > 0 && tiles_[page].keys != nullptr ? whole : token_range{0, 0};
-  }
-
-#if ZOOMR_TILES
-  // The queries are packed.
-  template <class Lane, class Hook>
-  void attend_matrices(const Lane& kv_lane, index_t at, index_t tokens, float scale, const Hook& hook) {
-    split_queries rows{packed_.data(), query(1) - query(0), 1};
-    for (index_t i = 0; i < tokens * group_; ++i) {
-      if (split_query(fastest_cpu_path(), queries_[static_cast<std::size_t>(i)].query, widths_.key, query(i))) {
-        rows.parts = 2;
-      }
-    }
-    for (index_t page = 0; page < pages_;) {
-      const token_range whole = seeing_whole(page, at, tokens);
-      index_t last = page + 1;
-      while (last < pages_ && last - page < pages_in_tiles && seeing_whole(last, at, tokens) == whole) ++last;
-      const index_t first_slot = first_ + page * page_tokens;
-      const index_t end = first_ + (last - 1) * page_tokens + tiles_[last - 1].tokens;
-      for (index_t t = 0; t < tokens; ++t) {
-        if (t >= whole.first && t < whole.last) continue;
-        const token_range slots{(std::max)(first_slot, window_.first(at + t)), (std::min)(end, at + t + 1)};
-        if (slots.size() > 0) attend_part(kv_lane, slots, t * group_, scale, hook);
-      }
-      if (whole.size() > 0) {
-        const index_t first = whole.first * group_, count = whole.size() * group_;
-        attend_tiles(fastest_cpu_path(), view<const page_tile>(tiles_ + page, {last - page}), parts<Lane>,
-                     rows.from(first), view<const run_query>(queries_.data() + first, {count}), widths_, scale, hook,
-                     first_slot, first);
-      }
-      page = last;
-    }
-  }
-#endif
 
   // @param row  row(token)
   // @param to   [tokens, width]
@@ -273,14 +186,14 @@ class prompt_tile {
   }
 
   // Rows of different tokens are a multiple of 4 KiB apart, where the first cache has few places for them.
-  float* query(index_t i) { return packed_.data() + std::int64_t{i} * (dims_in_tiles(widths_.key) + widths_.value); }
-  float* out(index_t i) { return query(i) + dims_in_tiles(widths_.key); }
+  float* query(index_t i) { return packed_.data() + std::int64_t{i} * (widths_.key + widths_.value); }
+  float* out(index_t i) { return query(i) + widths_.key; }
   void pack(index_t i, const run_query& from) {
-    if (!in_matrices_) std::copy_n(from.query, widths_.key, query(i));
+    std::copy_n(from.query, widths_.key, query(i));
     std::copy_n(from.state->out, widths_.value, out(i));
     outs_[static_cast<std::size_t>(i)] = from.state->out;
     from.state->out = out(i);
-    queries_[static_cast<std::size_t>(i)] = {in_matrices_ ? from.query : query(i), from.state};
+    queries_[static_cast<std::size_t>(i)] = {query(i), from.state};
   }
   void unpack(index_t i) {
     attention_state& state = *queries_[static_cast<std::size_t>(i)].state;
@@ -293,13 +206,11 @@ class prompt_tile {
   index_t group_;
   index_t first_ = 0;
   index_t pages_ = 0;
-  bool in_pairs_ = false;     // values, of the pages
-  bool in_matrices_ = false;  // keys and values
+  bool in_pairs_ = false;  // values, of the pages
   page_tile tiles_[std::size_t{most_pages}];
   std::array<float, std::size_t{2 * most_pages * page_tokens}> scales_{};  // [most_pages]: of keys, of values
-  buffer<float>
-      widened_;           // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]; or matrices
-  buffer<float> packed_;  // [most_asking][query | out]
+  buffer<float> widened_;           // [most_pages]: keys [key width][page_tokens], values [page_tokens][value width]
+  buffer<float> packed_;            // [most_asking][query | out]
   std::vector<run_query> queries_;  // [most_asking]
   std::vector<float*> outs_;        // [most_asking]  where the outputs really are
 };
