@@ -11,7 +11,7 @@ namespace zoomr::inline v0 {
 /// The softmax of logit(i) for i in [0, n), the same in all threads; all must call.
 /// @cost  two passes over the logits, shared out over the threads; two block-wide reductions
 template <class Logit>
-__device__ softmax<Logit> block_softmax(index_t n, Logit logit, block_threads& block) {
+__device__ softmax<Logit> softmax_by(block_threads& block, index_t n, Logit logit) {
   float own = -infinity;
   for (index_t i = block.thread(); i < n; i += block.size()) {
     const softmax_logit x = logit(i);

@@ -77,4 +77,17 @@ class softmax {
   float sum_ = 0.0f;
 };
 
+/// The workers of one thread of the host: a loop over items t, t + size, ... visits all of them. On a device the
+/// threads of a block are the workers (`block_threads`), so that one body serves both.
+struct single_worker {
+  ZOOMR_HD static constexpr index_t thread() { return 0; }
+  ZOOMR_HD static constexpr index_t size() { return 1; }
+};
+
+/// The softmax of logit(i) for i in [0, n), the same to all workers; all must call. By a block: math/softmax.cuh.
+template <class Logit>
+ZOOMR_HD softmax<Logit> softmax_by(single_worker&, index_t n, Logit logit) {
+  return softmax<Logit>(n, logit);
+}
+
 }  // namespace zoomr::inline v0

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every aggregator on the device gives the votes of its host twin, bit for bit.
-#include <zoomr/policy/aggregate/head_mass.cuh>
+#include <zoomr/policy/aggregate/aggregation.cuh>
+#include <zoomr/policy/aggregate/head_mass.hpp>
 #include <zoomr/policy/aggregate/head_posterior.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>
-#include <zoomr/policy/aggregate/pooled_mass.cuh>
-#include <zoomr/policy/aggregate/pooled_score.cuh>
+#include <zoomr/policy/aggregate/pooled_mass.hpp>
+#include <zoomr/policy/aggregate/pooled_score.hpp>
 #include <zoomr/policy/aggregate/weighted.hpp>
 
 #include <doctest/doctest.h>

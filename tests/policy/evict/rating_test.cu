@@ -4,8 +4,8 @@
 #include <core/random.hpp>
 #include <support/device_memory.hpp>
 #include <support/mutations.hpp>
-#include <zoomr/policy/evict/accumulated_attention.cuh>
-#include <zoomr/policy/evict/observation_window.cuh>
+#include <zoomr/policy/evict/accumulated_attention.hpp>
+#include <zoomr/policy/evict/observation_window.hpp>
 #include <zoomr/policy/evict/recently_attended_pages.cuh>
 #include <zoomr/policy/evict/redundancy_aware.cuh>
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. What a block is given to make votes of: the device's form of `aggregator::add`. Each rule's device twin is an
-// overload of `aggregate`, which all threads of a block call; thread t alone looks after the segments t, t + threads,
-// ...
+// L4. What a block is given to make votes of: the device's form of `aggregator::add`. A rule that shares out its work
+// (`add_by`) serves both; another one has an overload of `aggregate`, which all threads of a block call. Thread t alone
+// looks after the segments t, t + threads, ...
 #pragma once
 
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/math/order.hpp>
+#include <zoomr/math/softmax.cuh>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr::inline v0 {
@@ -34,5 +35,25 @@ struct share_aggregation {
   view<const float> weights;  // [voters]
   view<votes_t> votes;        // [segments]  not_eligible: left alone
 };
+
+/// Of a rule that shares out its work by `add_by`: any threads of a block do it.
+/// @cost  as the rule says, with reductions over the block
+template <class Rule>
+requires requires(const Rule& rule, const aggregation& in, block_threads& block) {
+  rule.add_by(block, in.scores, in.tokens, in.logits, in.votes);
+}
+__device__ void aggregate(const Rule& rule, const aggregation& in, block_threads& block) {
+  rule.add_by(block, in.scores, in.tokens, in.logits, in.votes);
+}
+/// The same of voters alone.
+template <class Rule>
+requires requires(const Rule& rule, const aggregation& in, block_threads& block, votes_t (*weight)(index_t)) {
+  rule.add_by(block, in.scores, in.tokens, in.logits, in.votes, weight);
+}
+__device__ void aggregate(const Rule& rule, const weighted_aggregation& in, block_threads& block) {
+  const aggregation& heads = in.heads;
+  rule.add_by(block, heads.scores, heads.tokens, heads.logits, heads.votes,
+              [&](index_t head) { return in.weights[head]; });
+}
 
 }  // namespace zoomr::inline v0

@@ -26,18 +26,43 @@ struct head_mass {
 
   scope per = scope::sequence;
 
+  struct equal_weights {
+    ZOOMR_HD votes_t operator()(index_t) const { return 1; }
+  };
+
   void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
-    add_each(scores, tokens, logits, votes, [](index_t) { return votes_t{1}; });
+    single_worker alone;
+    add_by(alone, scores, tokens, logits, votes);
   }
   /// A head's mass counts as often as its weight says.
   void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
                     const score_logits& logits, view<votes_t> votes, view<index_t>) const {
-    add_each(scores, tokens, logits, votes, [&](index_t head) { return weights[head]; });
+    single_worker alone;
+    add_by(alone, scores, tokens, logits, votes, [&](index_t head) { return weights[head]; });
   }
 
-  // One segment of one head, for the device's twin too: the logit is natural, and `tokens` at least 1, since a segment
-  // with none left is not eligible; a share in [0, 1] becomes votes, rounded to the nearest.
+  /// The same by a thread of the host or by a block, which shares out the segments; head after head spreads its mass.
+  /// @param weight  weight(head), how often its mass counts; 0: it has none
+  ZOOMR_CALLS_EITHER
+  template <class Workers, class Weight = equal_weights>
+  ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t> tokens,
+                       const score_logits& logits, view<votes_t> votes, Weight weight = {}) const {
+    for (index_t head = 0; head < scores.extent(0); ++head) {
+      if (weight(head) == 0) continue;
+      const auto mass = softmax_by(workers, votes.size(), [&](index_t id) -> softmax_logit {
+        if (votes[id] == not_eligible) return {};
+        return logit(scores(head, id), logits, tokens[id]);
+      });
+      if (mass.sum() == 0.0f) continue;
+      for (index_t id = workers.thread(); id < votes.size(); id += workers.size()) {
+        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id)) * weight(head);
+      }
+    }
+  }
+
+  // One segment of one head: the logit is natural, and `tokens` at least 1, since a segment with none left is not
+  // eligible; a share in [0, 1] becomes votes, rounded to the nearest.
   ZOOMR_HD static float logit(float score, const score_logits& logits, index_t tokens) {
     return logits(score, logarithm(static_cast<float>(tokens)));
   }
@@ -45,23 +70,6 @@ struct head_mass {
 
   static constexpr void each_field(auto& self, auto visit) { visit("per", self.per); }
   friend constexpr bool operator==(const head_mass&, const head_mass&) = default;
-
- private:
-  // weight(head): how often its mass counts.
-  template <class Weight>
-  void add_each(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits,
-                view<votes_t> votes, Weight weight) const {
-    for (index_t head = 0; head < scores.extent(0); ++head) {
-      const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
-        if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), logits, tokens[id]);
-      });
-      if (mass.sum() == 0.0f) continue;
-      for (index_t id = 0; id < votes.size(); ++id) {
-        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id)) * weight(head);
-      }
-    }
-  }
 };
 
 static_assert(aggregator<head_mass> && weight_taker<head_mass>);

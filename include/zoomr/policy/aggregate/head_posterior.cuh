@@ -23,7 +23,7 @@ __device__ inline void aggregate(const head_posterior& rule, const share_aggrega
     if (in.votes[id] == not_eligible) return {};
     return sums[id];
   };
-  const auto posterior = block_softmax(in.votes.size(), logit, block);
+  const auto posterior = softmax_by(block, in.votes.size(), logit);
   if (posterior.sum() == 0.0f) return;
   for (index_t id = block.thread(); id < in.votes.size(); id += block.size()) {
     if (in.votes[id] != not_eligible) in.votes[id] = units_of(posterior.share(id));

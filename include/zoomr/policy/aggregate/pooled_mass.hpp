@@ -24,21 +24,29 @@ struct pooled_mass {
   scope per = scope::kv_head;
   pool over_group = pool::max;
 
-  void add(view<const float, 2> scores, view<const index_t>, const score_logits& logits, view<votes_t> votes,
+  void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
+    single_worker alone;
+    add_by(alone, scores, tokens, logits, votes);
+  }
+  /// The same by a thread of the host or by a block, which shares out the segments; head after head pools its mass.
+  ZOOMR_CALLS_EITHER
+  template <class Workers>
+  ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t>, const score_logits& logits,
+                       view<votes_t> votes) const {
     for (index_t head = 0; head < scores.extent(0); ++head) {
-      const softmax mass(votes.size(), [&](index_t id) -> softmax_logit {
+      const auto mass = softmax_by(workers, votes.size(), [&](index_t id) -> softmax_logit {
         if (votes[id] == not_eligible) return {};
         return logit(scores(head, id), logits);
       });
       if (mass.sum() == 0.0f) continue;
-      for (index_t id = 0; id < votes.size(); ++id) {
+      for (index_t id = workers.thread(); id < votes.size(); id += workers.size()) {
         if (votes[id] != not_eligible) votes[id] = pooled(votes[id], mass.share(id));
       }
     }
   }
 
-  // One segment of one head, for the device's twin too: the logit is natural. The mean is left a sum, in units of
+  // One segment of one head: the logit is natural. The mean is left a sum, in units of
   // 2^-40: a division by the number of heads would change no rank.
   ZOOMR_HD static float logit(float score, const score_logits& logits) { return logits(score, 0.0f); }
   ZOOMR_HD votes_t pooled(votes_t so_far, float share) const {

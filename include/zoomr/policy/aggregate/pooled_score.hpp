@@ -22,13 +22,22 @@ struct pooled_score {
   scope per = scope::kv_head;
   pool over_group = pool::mean;
 
-  void add(view<const float, 2> scores, view<const index_t>, index_t, view<votes_t> votes, view<index_t>) const {
-    for (index_t id = 0; id < votes.size(); ++id) {
+  void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
+           view<index_t>) const {
+    single_worker alone;
+    add_by(alone, scores, tokens, logits, votes);
+  }
+  /// The same by a thread of the host or by a block, which shares out the segments.
+  ZOOMR_CALLS_EITHER
+  template <class Workers>
+  ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t>, const score_logits&,
+                       view<votes_t> votes) const {
+    for (index_t id = workers.thread(); id < votes.size(); id += workers.size()) {
       if (votes[id] != not_eligible) votes[id] = pooled(scores, id);
     }
   }
 
-  /// One segment, for the device's twin too: its votes, `order_key` of the mean or the largest score.
+  /// The votes of one segment, `order_key` of the mean or the largest score.
   /// @param scores  [heads, segments]
   ZOOMR_HD votes_t pooled(view<const float, 2> scores, index_t id) const {
     float all = scores(0, id);

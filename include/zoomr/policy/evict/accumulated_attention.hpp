@@ -2,6 +2,7 @@
 // L4. Heavy hitters: each KV head keeps its last tokens, and those that have got most attention ever since.
 #pragma once
 
+#include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr::inline v0 {
@@ -35,7 +36,13 @@ struct accumulated_attention {
   ZOOMR_HD constexpr index_t safe(index_t total) const { return recent < total ? recent : total; }
   /// Importance: attention probability, summed over queries and the heads of the group.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
-    for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, 1, true);
+    single_worker alone;
+    rate_by(alone, seen, importance);
+  }
+  /// The same by a thread of the host or by a block, which shares out the tokens.
+  template <class Workers>
+  ZOOMR_HD void rate_by(Workers& workers, const kv_lane_attention& seen, view<float> importance) const {
+    for (index_t t = workers.thread(); t < seen.scored; t += workers.size()) importance[t] = seen.pooled(t, 1, true);
   }
   constexpr const char* problem() const {
     return recent < 1 || every < 1 ? "accumulated_attention: recent and every must be at least 1"

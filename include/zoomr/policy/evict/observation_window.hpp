@@ -2,6 +2,7 @@
 // L4. Of the prompt, each KV head keeps the tokens that its last queries look at. The rest is lost for good.
 #pragma once
 
+#include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr::inline v0 {
@@ -34,7 +35,14 @@ struct observation_window {
   ZOOMR_HD constexpr index_t safe(index_t total) const { return observed(total); }
   /// Importance: attention probability, summed over the observed queries; windows end at the last scored token.
   void rate(const kv_lane_attention& seen, view<float> importance) const {
-    for (index_t t = 0; t < seen.scored; ++t) importance[t] = seen.pooled(t, pooling, mean_of_group);
+    single_worker alone;
+    rate_by(alone, seen, importance);
+  }
+  /// The same by a thread of the host or by a block, which shares out the tokens.
+  template <class Workers>
+  ZOOMR_HD void rate_by(Workers& workers, const kv_lane_attention& seen, view<float> importance) const {
+    for (index_t t = workers.thread(); t < seen.scored; t += workers.size())
+      importance[t] = seen.pooled(t, pooling, mean_of_group);
   }
   constexpr const char* problem() const {
     return tokens < queries ? "observation_window: tokens must be at least queries, which are always kept"

@@ -12,6 +12,16 @@
 
 namespace zoomr::inline v0 {
 
+/// Of an evictor that shares out its work by `rate_by`: thread t rates the tokens t, t + threads, ...
+template <class Evictor>
+requires requires(const Evictor& evict, block_threads& block, const kv_lane_attention& seen, view<float> importance) {
+  evict.rate_by(block, seen, importance);
+}
+__device__ void rate(const Evictor& evict, const kv_lane_attention& seen, view<float> importance,
+                     block_threads& block) {
+  evict.rate_by(block, seen, importance);
+}
+
 /// An observer that can rate on a device: `rate(evictor, seen, importance, block)`, a `__device__` function beside it.
 /// All threads of the block call it; it writes the importance of the scored tokens [scored] with the same bits as the
 /// host's `rate`, and may use collectives of the block. `seen` and `importance` are in global memory.

@@ -69,8 +69,7 @@ __device__ inline void update_importance(const redundancy_aware& evictor, const 
     if (first + warp_lane < observed.earlier) observed.work[first + warp_lane] = evictor.logit_of(all, observed);
   }
   // each thread reads the logits that it has written itself
-  const auto shares = block_softmax(
-      observed.earlier, [&](index_t t) { return observed.work[t]; }, block);
+  const auto shares = softmax_by(block, observed.earlier, [&](index_t t) { return observed.work[t]; });
   if (!(shares.sum() > 0.0f)) return;
   for (index_t t = block.thread(); t < observed.earlier; t += block.size()) received[t] += shares.share(t);
 }
@@ -91,8 +90,8 @@ __device__ inline void rate(const redundancy_aware& evictor, const kv_lane_atten
       if (t != spared && !is_nan(cosine)) importance[t] += cosine;
     });
   }
-  const auto redundancy = block_softmax(
-      n, [&](index_t t) { return quotient(importance[t], static_cast<float>(n)); }, block);
+  const auto redundancy =
+      softmax_by(block, n, [&](index_t t) { return quotient(importance[t], static_cast<float>(n)); });
   for (index_t t = block.thread(); t < seen.scored; t += block.size()) {
     importance[t] = evictor.rated(seen, t, redundancy.share(t));
   }

@@ -35,6 +35,20 @@ __device__ void make_summary(const Summarizer& summarize, const Cue& cue, index_
   }
 }
 
+/// The same of a summarizer that needs a dimension's keys twice: `of_dimension(count, key)`.
+/// @cost  reads each key as often as it does; no barrier
+template <class Summarizer, class Cue, class Keep>
+requires requires(const Cue& cue) {
+  Summarizer::of_dimension(cue.count(), [&](index_t t) { return cue.key(t, 0); });
+}
+__device__ void make_summary(const Summarizer&, const Cue& cue, index_t head_dim, block_threads& block,
+                             summary_scratch<Summarizer>&, Keep keep) {
+  for (index_t d = block.thread(); d < head_dim; d += block.size()) {
+    const auto c = Summarizer::of_dimension(cue.count(), [&](index_t t) { return cue.key(t, d); });
+    for (index_t r = 0; r < Summarizer::summary::rows; ++r) keep(d, r, c.row[r]);
+  }
+}
+
 namespace detail {
 /// Where the numbers of a summary that has a scale wait until that is known; next to nothing for others.
 template <class Summary, class Number>

@@ -24,7 +24,7 @@ struct key_cuboid {
       out(d, 1) = sides.row[1];
     }
   }
-  /// One dimension, for the device's twin too: key(t) of `count` keys in ascending order.
+  /// One dimension, on a device too: key(t) of `count` keys in ascending order.
   ZOOMR_CALLS_EITHER
   template <class Key>
   ZOOMR_HD static cells<2> of_dimension(index_t count, Key key) {

@@ -8,7 +8,7 @@
 #include <zoomr/cache/host/eviction/observation.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>
-#include <zoomr/policy/evict/observation_window.cuh>
+#include <zoomr/policy/evict/observation_window.hpp>
 
 #include <cstring>  // std::memcmp
 

@@ -10,10 +10,8 @@
 
 #include <zoomr/cache/device/choosing/drift.cuh>
 #include <zoomr/cache/device/layout.cuh>
-#include <zoomr/policy/aggregate/head_mass.cuh>
+#include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>
-#include <zoomr/policy/aggregate/pooled_mass.cuh>
-#include <zoomr/policy/aggregate/pooled_score.cuh>
 #include <zoomr/policy/score/scores.cuh>
 #include <zoomr/policy/select/choose.cuh>
 #include <zoomr/policy/summarize/by_dimension.cuh>

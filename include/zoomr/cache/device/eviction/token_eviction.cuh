@@ -12,8 +12,7 @@
 
 #include <zoomr/cache/device/core.cuh>
 #include <zoomr/cache/device/eviction/eviction_kernels.cuh>
-#include <zoomr/policy/evict/accumulated_attention.cuh>
-#include <zoomr/policy/evict/observation_window.cuh>
+#include <zoomr/policy/evict/rating.cuh>
 #include <zoomr/policy/evict/recently_attended_pages.cuh>
 #include <zoomr/policy/evict/redundancy_aware.cuh>
 
