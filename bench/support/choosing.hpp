@@ -69,9 +69,7 @@ class choosing {
   Policy policy;
 
  private:
-  bool chooses_next() const {
-    return decltype(Policy::refresh)::each_token || held_.says().ends_sentence(held_.position());
-  }
+  bool chooses_next() const { return policy.refresh.each_token() || held_.says().ends_sentence(held_.position()); }
 
   scene_type held_;
   std::unique_ptr<typename scene_type::step_type> step_;

@@ -5,6 +5,7 @@
 
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/aggregate/otherwise.hpp>
+#include <zoomr/policy/aggregate/pooled_mass.hpp>
 #include <zoomr/policy/aggregate/weighted.hpp>
 #include <zoomr/policy/refresh/on_drift.hpp>
 #include <zoomr/policy/score/otherwise.hpp>

@@ -21,8 +21,7 @@ POLICIES = ["full", "window+zones.recent=40", "zoomr_focus", "sentence_box@48+zo
             "h2o+accumulated_attention.tokens=64+accumulated_attention.recent=32"]
 
 MEMBERS = {"fixed_pages": "segment", "observation_window": "evict", "accumulated_attention": "evict",  # of a policy
-           "redundancy_aware": "evict", "recently_attended_pages": "evict", "fill_budget": "select", "top_k": "select",
-           "zones": "zone"}
+           "redundancy_aware": "evict", "fill_budget": "select", "top_k": "select", "zones": "zone"}
 
 
 def words(policy):
@@ -136,7 +135,7 @@ class Advice(unittest.TestCase):
             self.assertIn("zoomr::presets::" + name.split("@")[0], value)
 
     def test_with_a_device_transfers_are_the_cost(self):
-        runs, values = self.advice("--policy", "full,window@48,quest@48,shadowkv@96", "--device-bytes", "384KiB")
+        runs, values = self.advice("--policy", "full,window@48,quest@48,sentence_box@96", "--device-bytes", "384KiB")
         self.assertEqual(list(values), self.front(runs))
         self.assertGreater(runs["full"]["tiers"]["device_in"], runs["window@48"]["tiers"]["device_in"])
         self.assertGreater(len(values), 1)

@@ -98,12 +98,11 @@ void steps() {
   step_of(presets::zoomr_mass);
   step_of(presets::zoomr_focus);
   step_of(presets::sentence_box);
-  step_of(presets::shadowkv);
-  step_of(
-      compose(sentences{}, stored_as<bfloat16>(typical_keys{}), mean_dot{}, running_mean{}, fill_budget{}, on_drift{}));
+  step_of(compose(fixed_pages{.longest = 8}, key_mean{}, mean_dot{}, pooled_mass{}, top_k{.segments = 256},
+                  every_token{}, zones{.recent = 32, .open = unlimited}, placement{.details_on_host = true}));
+  step_of(compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, running_mean{}, fill_budget{}, on_drift{}));
   step_of(presets::sentence_kv);
   step_of(presets::r_kv);
-  step_of(presets::raas);
   step_of(with_placement(presets::quest, tiered<>{}));
   step_of(presets::zoomr_voters);
   step_of<1>(presets::quest);

@@ -15,7 +15,7 @@ PROBLEMS = [
     "<bos> k = #03 ; h = #88 ; b = k [ @21 ] ; n = h [ @3 ] ; c = k [ last ] ; a = b [ @14 ] ; <go>",
 ]
 # They need not write the right text: by thoughts, sentences and pages, with and without eviction.
-POLICIES = ("window", "zoomr_one_pass", "sentence_box", "quest", "h2o", "lightthinker")
+POLICIES = ("window", "zoomr_one_pass", "sentence_box", "quest", "h2o", "summary_only")
 
 
 def run(program, *arguments):

@@ -70,8 +70,8 @@ TEST_CASE("drafts change no token, under any preset, and a step brings more than
       const token_ids expected = greedy(alone, prompt, prompt.size(), most);
       const outcome made = speculate(model, drafter, prompt, guessed, -1, most);
       CHECK(made.text == expected);
-      constexpr bool single = decltype(preset.policy.refresh)::each_token && preset.policy.selects &&
-                              decltype(preset.policy.aggregate){}.per == zoomr::scope::sequence;
+      const bool single = preset.policy.refresh.each_token() && preset.policy.selects &&
+                          preset.policy.aggregate.per == zoomr::scope::sequence;
       CHECK((single || made.steps < 0.9 * written));  // tokens of a step: more than one, in the mean
       attended += alone.cache.stats(alone.seq).attended_mean(alone.cache.model());
       zooms += model.cache.stats(model.seq).zooms;
@@ -93,7 +93,7 @@ TEST_CASE("what a draft model guesses after a rollback is what one guesses that 
   const token_ids prompt = large.problem(4, 4, decode::ledger::scenario::trace);
   const auto most = static_cast<index_t>(prompt.size()) + 150;
   constexpr index_t guessed = 4;
-  for (const char* name : {"zoomr_second_pass", "sentence_kv", "lightthinker"}) {
+  for (const char* name : {"zoomr_second_pass", "sentence_kv", "summary_only"}) {
     CAPTURE(std::string(name));
     const auto open = [&](checkpoint& of, const char* under) {
       return decoder{of.net, open_cache(under, decode::shape_of(of.net),

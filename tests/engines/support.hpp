@@ -52,16 +52,9 @@ zoomr::any_kv_cache<> open_small(const Preset& preset, const decode::model& net,
   const zoomr::shape shape = decode::shape_of(net);
   const std::vector<float> voters(static_cast<std::size_t>(shape.layers * shape.heads), 0.5f);
   limits.voters = {voters.data(), {shape.layers, shape.heads}};
-  if constexpr (std::is_same_v<decltype(preset.policy), zoomr::policy_of<zoomr::presets::infllm>>) {
-    auto policy = preset.policy;  // its window has 4096 tokens, whatever the budget
-    policy.zone.sinks = 16, policy.zone.recent = 32, policy.segment.longest = 16;
-    policy = preset.with_budget(policy, 48);
-    return zoomr::kv_cache(decode::shape_of(net), policy, limits);
-  } else {
-    const bool fixed = preset.limits == std::string("nothing");
-    const zoomr::index_t budget = fixed ? 0 : std::max<zoomr::index_t>(48, preset.least_budget(preset.policy));
-    return open_cache(preset.name, decode::shape_of(net), limits, budget);
-  }
+  const bool fixed = preset.limits == std::string("nothing");
+  const zoomr::index_t budget = fixed ? 0 : std::max<zoomr::index_t>(48, preset.least_budget(preset.policy));
+  return open_cache(preset.name, decode::shape_of(net), limits, budget);
 }
 
 }  // namespace zoomr_test

@@ -9,7 +9,7 @@ using namespace zoomr;
 struct blind {
   using role = role::evictor;
   static constexpr bool observes = true;
-  static constexpr bool accumulates = true;
+  static constexpr bool accumulates = false;
   static constexpr bool reads_keys = false;
   static constexpr bool while_decoding = false;
   constexpr index_t kept(index_t tokens) const { return tokens < 100 ? tokens : 100; }

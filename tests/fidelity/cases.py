@@ -32,7 +32,8 @@ CASES = [
          dict(recent=16, timing="second pass")),
     Case("zoomr_mass", "zoomr_mass", {"zones.recent": 16}, r.ZoomrMass, dict(recent=16)),
     Case("zoomr_focus", "zoomr_focus", {"zones.recent": 16}, r.ZoomrFocus, dict(recent=16)),
-    Case("lightthinker", "lightthinker", {}, r.LightThinker, {}),
+    Case("zoomr_focus at_most=1", "zoomr_focus", {"zones.recent": 16, "boundaries.at_most": 1}, r.ZoomrFocus,
+         dict(recent=16, always=True)),
     Case("sentence_kv r=2", "sentence_kv", SENTENCES | {"observation_window.tokens": 120}, r.SentenceKv,
          SENTENCES_RULE | dict(keep=120)),
     Case("sentence_kv r=inf", "sentence_kv", SENTENCES | {"observation_window.tokens": UNLIMITED}, r.SentenceKv,
@@ -43,10 +44,6 @@ CASES = [
          dict(pages=5, dense_layers=1)),
     Case("arkvale", "arkvale", {"top_k.segments": 3, "zones.dense_layers": 1}, r.ArkVale,
          dict(pages=3, dense_layers=1)),
-    Case("infllm", "infllm",
-         {"fixed_pages.longest": 16, "top_k.segments": 4, "zones.sinks": 16, "zones.recent": 40}, r.InfLlm,
-         dict(page=16, pages=4, sinks=16, recent=40)),
-    Case("shadowkv", "shadowkv", {"top_k.segments": 8}, r.ShadowKv, dict(pages=8)),
     Case("snapkv", "snapkv", {"observation_window.tokens": 80}, r.SnapKv, dict(tokens=80)),
     Case("h2o", "h2o", {"accumulated_attention.tokens": 64, "accumulated_attention.recent": 32}, r.H2o,
          dict(tokens=64, recent=32)),
@@ -54,7 +51,6 @@ CASES = [
                                 "accumulated_attention.every": 1}, r.H2o, dict(tokens=200, recent=16, every=1)),
     Case("r_kv", "r_kv", {"redundancy_aware.tokens": 64, "redundancy_aware.every": 32}, r.RKv,
          dict(tokens=64, every=32)),
-    Case("raas", "raas", {"recently_attended_pages.tokens": 96}, r.RaaS, dict(tokens=96)),
 ]
 
 # Of the papers and released codes, or decided: fields of the presets as they are.
@@ -76,14 +72,10 @@ PUBLISHED = {
               "zones.recent": 1},
     "arkvale": {"fixed_pages.longest": 32, "top_k.segments": 32 - 1 - 2, "zones.dense_layers": 2,
                 "zones.sinks": 32, "zones.recent": 64},
-    "infllm": {"fixed_pages.longest": 128, "typical_keys.keys": 4, "top_k.segments": 16, "zones.sinks": 128,
-               "zones.recent": 4096},
-    "shadowkv": {"fixed_pages.longest": 8, "top_k.segments": 256, "zones.recent": 32},
     "snapkv": {"observation_window.queries": 32, "observation_window.pooling": 7, "zones.sinks": 0},
     "h2o": {"accumulated_attention.tokens": 1024, "accumulated_attention.recent": 512},
     "r_kv": {"redundancy_aware.tokens": 1024, "redundancy_aware.every": 128, "redundancy_aware.queries": 8,
              "redundancy_aware.pooling": 7, "redundancy_aware.attention": 0.07, "redundancy_aware.similar": 0.5},
-    "raas": {"recently_attended_pages.share": 0.5, "recently_attended_pages.every": 16, "zones.prompt": 1},
 }
 
 
@@ -116,7 +108,8 @@ PLANTED = [
     ("zoomr_mass", dict(timing="one pass"), "not asked again"),
     ("zoomr_focus", dict(cue="summary"), "thoughts found by their summaries"),
     ("zoomr_focus", dict(late=True), "the choice is one pass late"),
-    ("lightthinker", dict(summaries=False), "gists are not attended"),
+    ("zoomr_focus at_most=1", dict(late=True), "the choice is one token late"),
+    ("zoomr_focus at_most=1", dict(always=False), "chosen at sentence ends only"),
     ("sentence_kv r=2", dict(means="all"), "mean over all tokens of a sentence instead of those retained"),
     ("sentence_kv r=2", dict(mean=np.sum), "sum of keys instead of their mean"),
     ("sentence_kv r=2", dict(cut=False), "the last sentence is left out instead of cut"),
@@ -140,8 +133,6 @@ PLANTED = [
     ("arkvale", dict(pages=4), "the sink page outside of the budget"),
     ("arkvale", dict(window_pages=1), "one window page"),
     ("arkvale", dict(over_heads=np.max), "the best head decides instead of the mean"),
-    ("infllm", dict(typical=3), "three representatives"),
-    ("shadowkv", dict(soft=False), "logits instead of a softmax over chunks"),
     ("snapkv", dict(pooling=5), "neighbours within 2 instead of 3"),
     ("snapkv", dict(queries=31), "31 observed queries"),
     ("snapkv", dict(over_group=by_mean), "the mean over a KV head's queries instead of the largest"),
@@ -158,8 +149,4 @@ PLANTED = [
     ("r_kv", dict(spare="first"), "the first of repeated keys is spared"),
     ("r_kv", dict(queries=9), "nine observed queries"),
     ("r_kv", dict(pooling=5), "neighbours within 2 instead of 3"),
-    ("raas", dict(share=0.3), "a smaller share of the pages is renewed"),
-    ("raas", dict(goes="earlier"), "of pages renewed by the same query the earlier goes"),
-    ("raas", dict(low=by_mean, high=by_mean), "mean keys instead of the pages' box"),
-    ("raas", dict(together=True), "the heads of a KV head renew the same pages"),
 ]

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Presets that choose among sentences, pages and blocks at every token.
+// Presets that choose among sentences and pages at every token.
 #include <zoomr/presets/arkvale.hpp>
-#include <zoomr/presets/infllm.hpp>
 #include <zoomr/presets/quest.hpp>
 #include <zoomr/presets/sentence_kv.hpp>
-#include <zoomr/presets/shadowkv.hpp>
 
 #include "driver.hpp"
 
@@ -13,11 +11,8 @@ namespace fidelity {
 std::vector<preset> choosing_presets() {
   namespace presets = zoomr::presets;
   return {preset_of<presets::sentence_kv>("sentence_kv"),
-          preset_of<presets::sentence_kv_published>("sentence_kv_published"),
-          preset_of<presets::quest>("quest"),
-          preset_of<presets::arkvale>("arkvale"),
-          preset_of<presets::infllm>("infllm"),
-          preset_of<presets::shadowkv>("shadowkv")};
+          preset_of<presets::sentence_kv_published>("sentence_kv_published"), preset_of<presets::quest>("quest"),
+          preset_of<presets::arkvale>("arkvale")};
 }
 
 }  // namespace fidelity

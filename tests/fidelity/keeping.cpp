@@ -2,7 +2,6 @@
 // Presets that evict tokens for good.
 #include <zoomr/presets/h2o.hpp>
 #include <zoomr/presets/r_kv.hpp>
-#include <zoomr/presets/raas.hpp>
 #include <zoomr/presets/snapkv.hpp>
 
 #include "driver.hpp"
@@ -11,8 +10,7 @@ namespace fidelity {
 
 std::vector<preset> keeping_presets() {
   namespace presets = zoomr::presets;
-  return {preset_of<presets::snapkv>("snapkv"), preset_of<presets::h2o>("h2o"), preset_of<presets::r_kv>("r_kv"),
-          preset_of<presets::raas>("raas")};
+  return {preset_of<presets::snapkv>("snapkv"), preset_of<presets::h2o>("h2o"), preset_of<presets::r_kv>("r_kv")};
 }
 
 }  // namespace fidelity

@@ -271,16 +271,17 @@ class ZoomrMass(Zoomr):
 
 
 class ZoomrFocus(ZoomrMass):
-    """The same for each layer alone, which can then choose in the delimiter's own pass; thoughts by their own keys."""
+    """The same for each layer alone, which can then choose in the delimiter's own pass; thoughts by their own keys. With
+    `always` each token chooses."""
 
-    def __init__(self, problem, thoughts=1, cue="own", late=False, **rule):
+    def __init__(self, problem, thoughts=1, cue="own", late=False, always=False, **rule):
         super().__init__(problem, timing="one pass", thoughts=thoughts, cue=cue, **rule)
-        self.wait = late
+        self.wait, self.always = late, always
         self.by_layer = [([], False)] * problem.layers
 
     def attend(self, t, attended, doubtful):
         before = self.by_layer
-        if self.p.kinds[t] == self.boundary:
+        if self.always or self.p.kinds[t] == self.boundary:
             candidates = self.candidates(t)
             mass = self.masses(t, candidates).sum(axis=1) if candidates else None
             found = [best(mass[layer], self.thoughts) if candidates else ([], False) for layer in range(self.p.layers)]
@@ -288,17 +289,6 @@ class ZoomrFocus(ZoomrMass):
         for layer, (chosen, close) in enumerate(before if self.wait else self.by_layer):
             self.cover(t, chosen, attended[layer : layer + 1])
             doubtful[layer] = close
-
-
-class LightThinker(Zoomr):
-    """LightThinker (arXiv 2502.15589): a thought goes when its gist is written; prompt, gists and what is being written
-    stay. Decided: the gist is the summary that the model writes."""
-
-    def __init__(self, problem, sinks=0, recent=1, **rule):
-        super().__init__(problem, sinks=sinks, recent=recent, **rule)
-
-    def attend(self, t, attended, doubtful):
-        self.cover(t, [], attended)
 
 
 def observed(reference, layer, kv_head, queries=32, pooling=7, over_group=np.max, total=np.sum):
@@ -449,12 +439,12 @@ class SentenceKv(Keeping):
 class Paging(Reference):
     """Pages of a fixed number of tokens; the one being filled is attended."""
 
-    def __init__(self, problem, page, pages, sinks=0, recent=1, dense_layers=0):
+    def __init__(self, problem, page, pages, sinks=0, dense_layers=0):
         super().__init__(problem)
-        self.page, self.pages, self.sinks, self.recent, self.dense = page, pages, sinks, recent, dense_layers
+        self.page, self.pages, self.sinks, self.dense = page, pages, sinks, dense_layers
 
     def zones(self, t):
-        return self.sinks, min(t // self.page * self.page, t + 1 - self.recent)
+        return self.sinks, t // self.page * self.page
 
     def attend(self, t, attended, doubtful):
         p = self.p
@@ -466,18 +456,18 @@ class Paging(Reference):
                 continue
             attended[layer, :, :front] = attended[layer, :, max(0, back) : t + 1] = True
             attended[layer, :, t + 1 :] = False
-            for heads, scores, *unsure in self.scored(layer, full) if full else []:
+            for heads, scores in self.scored(layer, full) if full else []:
                 chosen, close = best(scores, self.pages)
                 for i in chosen:
                     attended[layer, heads, full[i] * self.page : (full[i] + 1) * self.page] = True
-                doubtful[layer, heads] = close or any(unsure)
+                doubtful[layer, heads] = close
 
     def page_keys(self, layer, kv_head, pages):
         """[pages, page, dims]"""
         return np.stack([self.keys[i * self.page : (i + 1) * self.page, layer, kv_head] for i in pages])
 
     def scored(self, layer, pages):
-        """(heads that share a choice, their scores of the pages, perhaps whether these are doubtful)"""
+        """(heads that share a choice, their scores of the pages)"""
         raise NotImplementedError
 
 
@@ -529,44 +519,6 @@ class ArkVale(Paging):
                 low, high = centre - spread, centre + spread
             scores.append(box_bound(self.query[layer, head], low, high))
         yield slice(None), self.over_heads(scores, axis=0)
-
-
-class ShadowKv(Paging):
-    """ShadowKV's landmarks (arXiv 2410.21465): chunks of 8 by their mean keys, a softmax over chunks, the largest over
-    the heads of a KV head. Decided: a sliding window, generated tokens make chunks too, no outlier chunks."""
-
-    def __init__(self, problem, page=8, pages=256, recent=32, over_group=np.max, soft=True):
-        super().__init__(problem, page, pages, recent=recent)
-        self.over_group, self.soft = over_group, soft
-
-    def scored(self, layer, pages):
-        for kv_head in range(self.p.kv_heads):
-            means = self.page_keys(layer, kv_head, pages).mean(axis=1)
-            heads = list(self.heads_of(kv_head))
-            logits = self.query[layer, heads] @ means.T / np.sqrt(self.p.head_dim)
-            yield heads, self.over_group(softmax(logits) if self.soft else logits, axis=0)
-
-
-class InfLlm(Paging):
-    """InfLLM (arXiv 2402.04617): blocks by a few representative keys, the sum of whose products with the queries of all
-    heads decides for a layer; beside sinks and a long window. Decided: the representatives are the most typical keys,
-    those with the largest product with the block's mean key."""
-
-    def __init__(self, problem, page=128, pages=16, sinks=128, recent=4096, typical=4):
-        super().__init__(problem, page, pages, sinks=sinks, recent=recent)
-        self.typical = typical
-
-    def scored(self, layer, pages):
-        scores, close = [], False
-        for head in range(self.p.heads):
-            keys = self.page_keys(layer, head // self.group, pages)
-            products = np.einsum("ptd,pd->pt", keys, keys.mean(axis=1))
-            ids = np.argsort(-products, axis=1, kind="stable")[:, : self.typical]
-            cut = -np.sort(-products, axis=1)[:, self.typical - 1 : self.typical + 1]
-            close |= (cut[:, 0] - cut[:, 1] < RESOLVED * np.abs(products).max()).any()
-            found = np.take_along_axis(keys, ids[..., None], axis=1)
-            scores.append((found @ self.query[layer, head]).sum(axis=1))
-        yield slice(None), np.sum(scores, axis=0), close
 
 
 class Evicting(Reference):
@@ -685,54 +637,3 @@ class RKv(Evicting):
             elif len(ids):
                 cosine[row, ids[-1] if self.spare == "none without" else ids[0]] = 0
         return softmax(cosine.mean(axis=0)), bool(unsure)
-
-
-class RaaS(Reference):
-    """RaaS (arXiv 2502.11147): the prompt stays; of what is written the pages that a query has lately found useful: it
-    renews the time stamps of half of them, those with the highest bound (Quest's). The page with the oldest goes.
-
-    Decided: pages go when the next is complete, which itself stays; each head renews, of pages that are complete when
-    it asks, half rounded up; of pages renewed by the same query the later goes.
-    """
-
-    def __init__(self, problem, tokens=1024, page=16, share=0.5, goes="later", low=np.min, high=np.max, together=False):
-        super().__init__(problem)
-        self.page, self.most, self.share, self.goes = page, tokens // page, share, goes
-        self.low, self.high, self.together = low, high, together
-        lanes = [(layer, kv_head) for layer in range(problem.layers) for kv_head in range(problem.kv_heads)]
-        self.stamps = {lane: {} for lane in lanes}  # of each page held, by its first position; those since the prompt
-        self.unsure = {lane: False for lane in lanes}
-
-    def attend(self, t, attended, doubtful):
-        p = self.p
-        open_page = p.prompt + (t - p.prompt) // self.page * self.page
-        for (layer, kv_head), stamps in self.stamps.items():
-            for head in self.heads_of(kv_head):
-                attended[layer, head, : p.prompt] = attended[layer, head, open_page : t + 1] = True
-                for first in stamps:
-                    attended[layer, head, first : first + self.page] = True
-                doubtful[layer, head] = self.unsure[layer, kv_head]
-
-    def commit(self, t, weights):
-        complete = (t + 1 - self.p.prompt) % self.page == 0
-        for lane, stamps in self.stamps.items():
-            self.renew(t, *lane, stamps)
-            if complete:
-                while len(stamps) >= self.most:
-                    oldest = min(stamps.values())
-                    firsts = [first for first, stamp in stamps.items() if stamp == oldest]
-                    del stamps[max(firsts) if self.goes == "later" else min(firsts)]
-                stamps[t + 1 - self.page] = -1
-
-    def renew(self, t, layer, kv_head, stamps):
-        firsts = sorted(stamps)
-        if not firsts:
-            return
-        keys = np.stack([self.keys[first : first + self.page, layer, kv_head] for first in firsts])
-        low, high = self.low(keys, axis=1), self.high(keys, axis=1)
-        bounds = [box_bound(self.query[layer, head], low, high) for head in self.heads_of(kv_head)]
-        for bound in [np.max(bounds, axis=0)] if self.together else bounds:
-            found, close = best(bound, int(np.ceil(self.share * len(firsts))))
-            self.unsure[layer, kv_head] |= close
-            for i in found:
-                stamps[firsts[i]] = t

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Presets whose segments are thoughts, and those without segments.
 #include <zoomr/presets/full.hpp>
-#include <zoomr/presets/lightthinker.hpp>
 #include <zoomr/presets/window.hpp>
 #include <zoomr/presets/zoomr_thoughts.hpp>
 
@@ -16,8 +15,7 @@ std::vector<preset> zooming_presets() {
           preset_of<presets::zoomr_one_pass>("zoomr_one_pass"),
           preset_of<presets::zoomr_second_pass>("zoomr_second_pass"),
           preset_of<presets::zoomr_mass>("zoomr_mass"),
-          preset_of<presets::zoomr_focus>("zoomr_focus"),
-          preset_of<presets::lightthinker>("lightthinker")};
+          preset_of<presets::zoomr_focus>("zoomr_focus")};
 }
 
 }  // namespace fidelity

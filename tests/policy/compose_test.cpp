@@ -129,9 +129,6 @@ TEST_CASE("presets have the published numbers") {
   CHECK(presets::window.zone.sinks == 4);
   CHECK(presets::full.zone.recent == unlimited);
 
-  CHECK(presets::lightthinker.zone.prompt);
-  CHECK(presets::lightthinker.zone.recent == 1);  // no window: a thought goes when its summary ends
-  CHECK(presets::lightthinker.placement.frees_unreachable);
   CHECK(presets::arkvale.segment.longest == 32);
   CHECK(presets::arkvale.select.segments == 29);  // and three in the zones
   CHECK(presets::arkvale_with(128).select.segments == 1);
@@ -144,28 +141,10 @@ TEST_CASE("presets have the published numbers") {
   CHECK(presets::snapkv.evict.pooling == 7);
   CHECK(presets::snapkv_with(77).evict.tokens == 77);
   CHECK(presets::snapkv.zone.recent == unlimited);
-  CHECK(presets::shadowkv.segment.longest == 8);
-  CHECK(presets::shadowkv.aggregate.over_group == pool::max);
-  CHECK(presets::shadowkv.aggregate.per == scope::kv_head);
-  CHECK(presets::shadowkv.select.segments * presets::shadowkv.segment.longest == 2048);
-  CHECK(presets::shadowkv.placement.details_on_host);
-
   CHECK(presets::h2o.evict.tokens == 1024);
   CHECK(presets::h2o.evict.recent == 512);
   CHECK(presets::h2o_with(7).evict.recent == 4);
   CHECK(presets::h2o.zone.recent == unlimited);  // all that is kept is attended
-  CHECK(presets::infllm.segment.longest == 128);
-  CHECK(presets::infllm.summarize.keys == 4);
-  CHECK(presets::infllm.select.segments == 16);
-  CHECK(presets::infllm.aggregate.per == scope::layer);
-  CHECK(presets::infllm.zone.sinks == 128);
-  CHECK(presets::infllm.zone.recent == 4096);
-  CHECK(presets::infllm.placement.details_on_host);
-  CHECK(presets::raas.evict.tokens == 1024);
-  CHECK(presets::raas.evict.every == 16);
-  CHECK(presets::raas.evict.share == 0.5f);
-  CHECK(presets::raas.zone.prompt);
-  CHECK(presets::raas_with(17).evict.tokens == 32);
   CHECK(presets::r_kv.evict.queries == 8);
   CHECK(presets::r_kv.evict.every == 128);
   CHECK(presets::r_kv.evict.attention == 0.07f);

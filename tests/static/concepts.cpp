@@ -7,13 +7,12 @@ namespace zoomr {
 
 static_assert(segmenter<fixed_pages> && segmenter<sentences> && segmenter<thoughts> && segmenter<unsegmented>);
 static_assert(evictor<keep_all> && evictor<observation_window>);
-static_assert(evictor<accumulated_attention> && evictor<redundancy_aware> && evictor<recently_attended_pages>);
-static_assert(importance_updater<recently_attended_pages> && !importance_updater<observation_window>);
+static_assert(evictor<accumulated_attention> && evictor<redundancy_aware>);
+static_assert(importance_updater<redundancy_aware> && !importance_updater<observation_window>);
 static_assert(observer<observation_window> && !decoding_observer<observation_window> && !observer<keep_all>);
 static_assert(decoding_observer<accumulated_attention> && decoding_observer<redundancy_aware>);
-static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<key_cuboid> && summarizer<no_summary> &&
-              summarizer<typical_keys>);
-static_assert(block_summarizer<typical_keys> && !block_summarizer<key_mean> && !dimension_summarizer<typical_keys>);
+static_assert(summarizer<key_mean> && summarizer<key_box> && summarizer<key_cuboid> && summarizer<no_summary>);
+static_assert(block_summarizer<key_cuboid> && !block_summarizer<key_mean> && !dimension_summarizer<key_cuboid>);
 static_assert(query_source<last_query> && query_source<running_mean>);
 static_assert(scorer<mean_dot> && scorer<box_bound>);
 static_assert(weighing_aggregator<decltype(weighted(head_mass{}))> && !weighing_aggregator<head_mass>);
@@ -31,7 +30,7 @@ inline constexpr int roles = segmenter<T> + evictor<T> + summarizer<T> + query_s
 static_assert(roles<fixed_pages> == 1 && roles<sentences> == 1 && roles<thoughts> == 1 && roles<unsegmented> == 1);
 static_assert(roles<keep_all> == 1 && roles<observation_window> == 1);
 static_assert(roles<accumulated_attention> == 1 && roles<redundancy_aware> == 1);
-static_assert(roles<typical_keys> == 1 && roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);
+static_assert(roles<key_cuboid> == 1 && roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);
 static_assert(roles<last_query> == 1 && roles<running_mean> == 1);
 static_assert(roles<mean_dot> == 1 && roles<box_bound> == 1);
 static_assert(roles<head_votes> == 1 && roles<head_mass> == 1 && roles<pooled_score> == 1 && roles<pooled_mass> == 1);
@@ -39,8 +38,7 @@ static_assert(roles<top_k> == 1 && roles<fill_budget> == 1 && roles<select_none>
 static_assert(roles<boundaries> == 1 && roles<every_token> == 1 && roles<after_prefill> == 1 && roles<on_drift> == 1);
 static_assert(roles<zones> == 0 && roles<placement> == 0 && roles<int> == 0);
 
-static_assert(scorer_for<mean_dot, key_mean> && scorer_for<mean_dot, typical_keys> && scorer_for<box_bound, key_box> &&
-              scorer_for<box_bound, key_cuboid>);
+static_assert(scorer_for<mean_dot, key_mean> && scorer_for<box_bound, key_box> && scorer_for<box_bound, key_cuboid>);
 static_assert(!scorer_for<mean_dot, key_box> && !scorer_for<box_bound, key_mean>);
 static_assert(!scorer_for<mean_dot, no_summary> && !scorer_for<key_mean, mean_dot>);
 

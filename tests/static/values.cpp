@@ -11,9 +11,8 @@ inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyab
 
 static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
 static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
-static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid, typical_keys, no_summary, last_query,
-                    running_mean>);
-static_assert(plain<accumulated_attention, redundancy_aware, recently_attended_pages>);
+static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid, no_summary, last_query, running_mean>);
+static_assert(plain<accumulated_attention, redundancy_aware>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
 static_assert(plain<decltype(otherwise(key_mass{}, box_bound{})), decltype(otherwise(head_posterior{}, head_mass{})),
                     decltype(otherwise(top_p{}, fill_budget{}))>);
@@ -42,16 +41,11 @@ static_assert(presets::sentence_box.problem() == nullptr && presets::sentence_bo
 static_assert(presets::sentence_box_with(1).problem() == nullptr && presets::sentence_box_with(0).problem() != nullptr);
 static_assert(presets::zoomr_one_pass.problem() == nullptr && presets::zoomr_second_pass.problem() == nullptr);
 static_assert(presets::zoomr_mass.problem() == nullptr);
-static_assert(presets::zoomr_focus.problem() == nullptr && presets::zoomr_follow.problem() == nullptr);
+static_assert(presets::zoomr_focus.problem() == nullptr);
 static_assert(presets::summary_only.problem() == nullptr);
-static_assert(presets::lightthinker.problem() == nullptr);
 static_assert(presets::arkvale.problem() == nullptr);
 static_assert(presets::snapkv.problem() == nullptr && presets::snapkv_with(unlimited).problem() == nullptr);
-static_assert(presets::shadowkv.problem() == nullptr);
 static_assert(presets::h2o.problem() == nullptr && presets::h2o_with(1).problem() == nullptr);
-static_assert(presets::infllm.problem() == nullptr);
-static_assert(presets::raas.problem() == nullptr && presets::raas_with(1).problem() == nullptr);
-static_assert(presets::raas_with(unlimited).problem() == nullptr);
 static_assert(presets::r_kv.problem() == nullptr && presets::r_kv_with(0).problem() != nullptr);
 static_assert(shape{32, 32, 8, 128}.problem() == nullptr && shape{}.problem() != nullptr);
 static_assert(config{}.problem() == nullptr && config{.max_tokens = 0}.problem() != nullptr);

@@ -174,38 +174,12 @@ class replay : public replayed {
     return made;
   }
 
-  // The keys that stand for a segment: those of its cue that are left, or the most typical of them.
-  std::vector<const float*> cue_of(index_t position, index_t layer, index_t kv_head, const segment& s) {
+  // The keys that stand for a segment: those of its cue that are left.
+  std::vector<const float*> cue_of(index_t layer, index_t kv_head, const segment& s) {
     std::vector<const float*> keys;
     keys.reserve(static_cast<std::size_t>(s.cue_end - s.cue_begin));
     for (index_t t = s.cue_begin; t < s.cue_end; ++t) {
       if (retained(layer, kv_head, t)) keys.push_back(past_.key(t, layer, kv_head, final_pass(t)));
-    }
-    if constexpr (std::same_as<decltype(policy_.summarize), zoomr::typical_keys>) {
-      const auto count = static_cast<double>(keys.size());
-      std::vector<estimate> typical(keys.size());  // key . mean key
-      for (index_t d = 0; d < model().head_dim; ++d) {
-        double sum = 0, magnitude = 0;
-        for (const float* key : keys) sum += double{key[d]}, magnitude += std::abs(double{key[d]});
-        for (std::size_t t = 0; t < keys.size(); ++t) {
-          typical[t].value += double{keys[t][d]} * (sum / count);
-          typical[t].magnitude += std::abs(double{keys[t][d]}) * magnitude / count;
-        }
-      }
-      std::vector<index_t> order;
-      for (std::size_t t = 0; t < keys.size(); ++t) order.push_back(static_cast<index_t>(t));
-      order = ranked(typical, order);
-      const auto taken = std::min(order.size(), static_cast<std::size_t>(policy_.summarize.keys));
-      if (taken > 0 && taken < order.size()) {
-        const estimate& last = typical[static_cast<std::size_t>(order[taken - 1])];
-        const estimate& next = typical[static_cast<std::size_t>(order[taken])];
-        unless_clear(position, last.value - next.value, uncertainty(last) + uncertainty(next));
-      }
-      order.resize(taken);
-      std::sort(order.begin(), order.end());
-      std::vector<const float*> most_typical;
-      for (const index_t t : order) most_typical.push_back(keys[static_cast<std::size_t>(t)]);
-      return most_typical;
     }
     return keys;
   }
@@ -392,7 +366,7 @@ class replay : public replayed {
             scores.of_head.back()[i] = mass(details, now.position, layer, head, now.pass);
             continue;
           }
-          if (kv_head != cues_of) cues[i] = cue_of(now.position, layer, kv_head, segments_[i]);
+          if (kv_head != cues_of) cues[i] = cue_of(layer, kv_head, segments_[i]);
           scores.of_head.back()[i] = score(query, cues[i]);
         }
         cues_of = kv_head;
@@ -539,7 +513,9 @@ class replay : public replayed {
   }
   bool shared_by_all() const { return policy_.aggregate.per == scope::sequence; }
   bool stays_in_force() const {
-    return !std::same_as<decltype(policy_.refresh), zoomr::every_token> || shared_by_all();
+    if (shared_by_all()) return true;
+    if constexpr (requires { policy_.refresh.at_most; }) return policy_.refresh.at_most > 1;
+    return !std::same_as<decltype(policy_.refresh), zoomr::every_token>;
   }
 
   void token(index_t position) {

@@ -94,31 +94,6 @@ inline std::vector<estimate> rate(const zoomr::redundancy_aware& by, const kv_la
   return made;
 }
 
-inline std::vector<estimate> rate(const zoomr::recently_attended_pages&, const kv_lane_tokens& kv_lane, bool&) {
-  std::vector<estimate> made(static_cast<std::size_t>(kv_lane.scored));
-  for (const auto& of_head : kv_lane.received) {
-    for (std::size_t t = 0; t < made.size(); ++t) made[t].value = std::max(made[t].value, of_head[t]);
-  }
-  return made;
-}
-
-/// The most that any of these keys can give for this query, from their elementwise range.
-inline estimate bound_of(const float* query, const std::vector<const float*>& keys, index_t head_dim) {
-  estimate made;
-  for (index_t d = 0; d < head_dim; ++d) {
-    double low = double{keys[0][d]}, high = low;
-    bool is_nan = false;
-    for (const float* key : keys) {
-      low = std::min(low, double{key[d]}), high = std::max(high, double{key[d]});
-      is_nan = is_nan || std::isnan(key[d]);
-    }
-    const double least = double{query[d]} * low, most = double{query[d]} * high;
-    made.value += is_nan || std::isnan(least) || std::isnan(most) ? std::nan("") : std::max(least, most);
-    made.magnitude += std::max(std::abs(least), std::abs(most));
-  }
-  return made;
-}
-
 /// Which tokens each KV lane holds.
 template <class Evictor>
 class eviction {
@@ -184,9 +159,7 @@ class eviction {
       std::vector<double>& sums = received_[static_cast<std::size_t>(layer * past_.model.heads + head)];
       if (!Evictor::accumulates) std::fill(sums.begin(), sums.end(), 0.0);
       for (index_t query = first; query < end; ++query) {
-        if constexpr (std::same_as<Evictor, zoomr::recently_attended_pages>) {
-          doubtful = stamp_pages(layer, kv_head, head, query, held, sums) || doubtful;
-        } else if constexpr (std::same_as<Evictor, zoomr::redundancy_aware>) {
+        if constexpr (std::same_as<Evictor, zoomr::redundancy_aware>) {
           if (head == kv_head * group()) add_group_attention(layer, kv_head, query, held, first, sums);
         } else {
           add_attention(layer, kv_head, head, query, held, sums);
@@ -226,41 +199,7 @@ class eviction {
   }
   index_t safe(index_t of) const {
     if constexpr (requires { by_.recent; }) return std::min(by_.recent, of);
-    if constexpr (requires { by_.share; }) return std::min(by_.every, of);
     return observed(of);
-  }
-
-  // Pages are `every` tokens of what is held behind the pinned ones. The query stamps the better ones of those that
-  // were complete before it, and the page that it is in.
-  bool stamp_pages(index_t layer, index_t kv_head, index_t head, index_t query, const std::vector<index_t>& held,
-                   std::vector<double>& stamps) {
-    std::vector<index_t> written;
-    for (const index_t t : held) {
-      if (t >= pinned_ && t <= query) written.push_back(t);
-    }
-    const index_t pages = (static_cast<index_t>(written.size()) - 1) / by_.every;
-    std::vector<estimate> bounds;
-    std::vector<index_t> ids;
-    for (index_t page = 0; page < pages; ++page) {
-      std::vector<const float*> keys;
-      for (index_t i = page * by_.every; i < (page + 1) * by_.every; ++i)
-        keys.push_back(past_.key(written[static_cast<std::size_t>(i)], layer, kv_head, 0));
-      bounds.push_back(bound_of(past_.query(query, layer, head, 0), keys, past_.model.head_dim));
-      ids.push_back(page);
-    }
-    ids = ranked(bounds, ids);
-    const auto better = static_cast<std::size_t>(std::ceil(by_.share * static_cast<float>(pages)));
-    for (std::size_t i = 0; i < better; ++i) {
-      for (index_t t = ids[i] * by_.every; t < (ids[i] + 1) * by_.every; ++t)
-        stamps[static_cast<std::size_t>(written[static_cast<std::size_t>(t)])] = query;
-    }
-    for (index_t t = pages * by_.every; t < static_cast<index_t>(written.size()); ++t)
-      stamps[static_cast<std::size_t>(written[static_cast<std::size_t>(t)])] = query;
-    if (better == 0 || better >= ids.size()) return false;
-    const estimate& last = bounds[static_cast<std::size_t>(ids[better - 1])];
-    const estimate& next = bounds[static_cast<std::size_t>(ids[better])];
-    return last.value > next.value &&
-           last.value - next.value <= tolerance::reduction(past_.model.head_dim) * (last.magnitude + next.magnitude);
   }
 
   // Adds what the queries of a group at one token pay together to the tokens before those that ask: for each the

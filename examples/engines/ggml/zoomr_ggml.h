@@ -129,7 +129,7 @@ int zoomr_ggml_commit(zoomr_ggml* z);
 /* Instead of commit: the tokens never were. Every call below drops a step that is not committed, too. */
 void zoomr_ggml_drop(zoomr_ggml* z);
 /* How many tokens at most a graph can have, so that this batch can be passed graph by graph in its order: n_ubatch, or
- * 1 where tokens are evicted in the middle. Who has no such policy (h2o, r_kv, raas) need not ask. A negative status,
+ * 1 where tokens are evicted in the middle. Who has no such policy (h2o, r_kv) need not ask. A negative status,
  * if the batch is refused. */
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 

@@ -21,15 +21,14 @@ import results_page
 from results_page import RESULTS, ROOT
 
 BEST = "zoomr_focus"
+FOLLOW = BEST + "+boundaries.at_most=1"                    # choosing at every token
 TIMINGS = ["zoomr_one_pass", "zoomr_second_pass"]          # when a vote takes effect, the paper leaves open
 
 ALL = "observation_window.tokens=unlimited"                # r = infinity
 SENTENCES = "sentences.longest=12+pooled_score.over_group=max+" + ALL
-INFLLM = "infllm@96+fixed_pages.longest=32+zones.sinks=4+zones.recent=56"     # its own window is 4,096 tokens
 # For long prompts: 156 attended tokens are 1/16 of the context; @456 and @370 have the device bytes of sentence_box@156.
 LONG = ["full", "sentence_box@156", f"sentence_kv@156+{SENTENCES}", "quest@156", "quest@156+fixed_pages.longest=32",
-        "arkvale@156+zones.dense_layers=0", "shadowkv@156", INFLLM, "snapkv@156", "snapkv@456", "h2o@370", "window@156",
-        "window@456"]
+        "arkvale@156+zones.dense_layers=0", "snapkv@156", "snapkv@456", "h2o@370", "window@156", "window@456"]
 
 
 def each(policy, field, values):
@@ -39,9 +38,9 @@ def each(policy, field, values):
 # name: (what it shows, checkpoint, problems, of these also written freely, policies, more options)
 STUDIES = {
     "headline": ("every policy at its own size, trained for zooming", "indexed-m", 500, 40,
-                 ["full", BEST, "zoomr_follow", "oracle", "zoomr_one_pass", "window@28", "summaries_apart"], []),
+                 ["full", BEST, FOLLOW, "oracle", "zoomr_one_pass", "window@28", "summaries_apart"], []),
     "plain": ("the same on the plainly trained model", "plain-m", 200, 0,
-              ["full", BEST, "zoomr_follow", *TIMINGS, "zoomr_mass", "oracle"], []),
+              ["full", BEST, FOLLOW, *TIMINGS, "zoomr_mass", "oracle"], []),
     "timing": ("published votes, asked again or used one token late", "plain,indexed,plain-m,indexed-m", 40, 0,
                [*TIMINGS, "random_c"], []),
     "more": ("the other policies", "indexed-m", 100, 0,
@@ -54,7 +53,7 @@ STUDIES = {
                   "zoomr_mass+thoughts.own_cue=true+top_k.segments=1", "zoomr_box", "random_c"]
                + each("zoomr_mass+head_mass.per=layer", "top_k.segments", [1, 2])
                + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "top_k.segments", [2, 4])
-               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", "zoomr_follow", "zoomr_drift"]
+               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", FOLLOW, "zoomr_drift"]
                + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
     "segments": ("the prompt as segments too", "indexed-m", 100, 0,
                  [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr_one_pass")], ["--delimiters", "; <thought>"]),
@@ -70,8 +69,7 @@ STUDIES = {
                + each("zoomr_one_pass", "top_k.segments", [1, 2, 4, 8])
                + each("zoomr_second_pass", "top_k.segments", [2])
                + each("zoomr_mass", "top_k.segments", [1, 4]) + each(BEST, "top_k.segments", [2, 4])
-              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512", "raas@512"]
-              + ["lightthinker", INFLLM, "shadowkv@256"], []),
+              + [f"sentence_box@{n}" for n in (96, 160, 320, 640)] + ["h2o@512", "h2o@1024", "r_kv@512"], []),
     "turns": ("long prompts: the trace is the prompt, questions come one by one", "plain-m", 100, 0,
               LONG + ["sentence_box@156+pooled_score.per=layer+pooled_score.over_group=mean",
                       "sentence_box@156+sentences.longest=16", "sentence_kv@156+sentences.longest=24",
@@ -85,7 +83,7 @@ STUDIES = {
 
 # small enough for a test: it fails when a policy gets worse than its interval here
 STUDIES["reduced"] = ("a small one, which a test repeats", "indexed", 12, 0,
-                      ["full", BEST, "zoomr_follow", *TIMINGS, "zoomr_mass", "quest@128", "sentence_kv@128",
+                      ["full", BEST, FOLLOW, *TIMINGS, "zoomr_mass", "quest@128", "sentence_kv@128",
                        "sentence_box@128", "oracle"], [])
 
 
@@ -95,7 +93,7 @@ TEXT_POLICIES = ["full"] + [f"{name}@{n}" for n in (256, 512, 1024)
 TEXT_POLICIES += ["window@2048", "window@4096", "sentence_box@1024+sentences.longest=16",
                   "sentence_box@1024+pooled_score.per=layer+pooled_score.over_group=mean", f"sentence_kv@1024+{ALL}",
                   f"sentence_kv@1024+zones.recent=512+sentences.longest=8+pooled_score.over_group=max+{ALL}",
-                  f"sentence_kv_published@1024+{ALL}", "snapkv@1024", "shadowkv@1024", "arkvale@1024+zones.dense_layers=0"]
+                  f"sentence_kv_published@1024+{ALL}", "snapkv@1024", "arkvale@1024+zones.dense_layers=0"]
 
 
 def begins(policy, rows):
@@ -149,6 +147,11 @@ def place_of(run):
     return tuple(run.get(key) for key in ("policy", "settings", "budget", "context", "task", "checkpoint"))
 
 
+def number_in(policies, policy):
+    """Its place among them; behind all where it is no longer run, but was measured."""
+    return policies.index(policy) if policy in policies else len(policies)
+
+
 def joined(old, new, order):
     """The old rows, of which those that were run again, or are new, say when; in the order that `order` gives."""
     again = {place_of(row): {**row, **measured_now()} for row in new}
@@ -181,12 +184,13 @@ def cell(run, key, interval):
     return percent(run, key, interval) if interval is not None else f"{run[key]:.0f}"
 
 
-WORDS = [(INFLLM[len("infllm@96"):], ", blocks of 32, window 56"),
+WORDS = [("+fixed_pages.longest=32+zones.sinks=4+zones.recent=56", ", blocks of 32, window 56"),
          ("+" + SENTENCES, ", r = ∞, sentences ≤ 12, best head"), ("+" + ALL, ", r = ∞"),
          ("+pooled_score.over_group=max", ", best head"),
          ("+sentences.longest=", ", sentences ≤ "), ("+fixed_pages.longest=", ", pages of "),
          ("+pooled_score.per=layer+pooled_score.over_group=mean", ", mean of the layer's heads"),
          ("+zones.dense_layers=0", ""),
+         ("+boundaries.at_most=1", ", at every token"),
          ("+boundaries.second_pass=true", ", asked again"), ("+boundaries.second_pass=false", ", not asked again"),
          ("+thoughts.own_cue=true", ", by own keys"), ("+head_votes.k=", ", k = "), ("+top_k.segments=", ", c = "),
          ("+head_mass.per=layer", ", each layer alone"), ("+head_mass.per=kv_head", ", each KV head alone"),
@@ -379,7 +383,7 @@ if __name__ == "__main__":
             changed = [g for g in found["groups"] if begins(g["policy"], given.rows)]
             found = {**everything["perplexity"],
                      "groups": joined(everything["perplexity"]["groups"], changed,
-                                      lambda g: (g["context"], TEXT_POLICIES.index(text_policy(g))))}
+                                      lambda g: (g["context"], number_in(TEXT_POLICIES, text_policy(g))))}
         everything["perplexity"] = found
     else:
         for name in (given.only.split(",") if given.only else STUDIES):
@@ -391,10 +395,9 @@ if __name__ == "__main__":
             if given.rows and name in everything["studies"]:
                 study = everything["studies"][name]
                 tasks = list(dict.fromkeys(row["task"] for row in study["runs"]))
-                place = {policy: number for number, policy in enumerate(STUDIES[name][4])}
                 models = checkpoint.split(",")
                 study["runs"] = joined(study["runs"], runs, lambda row: (models.index(row["checkpoint"]), tasks.index(row["task"]),
-                                                                         place[row["policy"]]))
+                                                                         number_in(STUDIES[name][4], row["policy"])))
                 save(everything)
                 continue
             everything["studies"][name] = {"what": what, "checkpoint": checkpoint, "problems": problems, "free_problems": free,

@@ -52,8 +52,7 @@ void subject::expect_room(const problem_set& set) const {
 }
 
 bool of_thoughts(const std::string& policy) {
-  return policy.starts_with("zoomr") || policy == "summary_only" || policy == "lightthinker" || policy == "oracle" ||
-         policy == "random_c";
+  return policy.starts_with("zoomr") || policy == "summary_only" || policy == "oracle" || policy == "random_c";
 }
 
 outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,

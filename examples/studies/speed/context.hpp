@@ -124,7 +124,7 @@ index_t segments_of(const Policy& policy, text says, index_t tokens, index_t lay
   const zoomr::shape small{layers, 1, 1, 8};
   zoomr::kv_cache cache(small, policy, {.max_tokens = tokens, .max_segments = tokens, .classes = classes});
   const zoomr::sequence seq = cache.open();
-  context_writer(small).write(cache, seq, says, policy.refresh.each_token, [](index_t) {});
+  context_writer(small).write(cache, seq, says, policy.refresh.each_token(), [](index_t) {});
   return cache.segments(seq).size();
 }
 

@@ -125,7 +125,7 @@ void measure(bench& on, const Policy& policy, const text& says, const std::strin
   }
   const byte_count before = resident_bytes();
   session run(on.net, policy, 1, tokens, on.classes, 1, false, on.tiers.limits(), segments, on.threads);
-  measure(on, run, policy.refresh.each_token, says, label, before, found);
+  measure(on, run, policy.refresh.each_token(), says, label, before, found);
 }
 
 /// A policy, and how it was written.

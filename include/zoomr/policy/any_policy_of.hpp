@@ -230,7 +230,7 @@ class any_refresh_of final : public any_refresh {
  public:
   explicit any_refresh_of(const Refresh& refresh) : refresh_(refresh) {
     second_pass = refresh.second_pass;
-    each_token = Refresh::each_token;
+    each_token = refresh.each_token();
     drift = refresh.drift();
     only_after_prefill = std::same_as<Refresh, after_prefill>;
   }

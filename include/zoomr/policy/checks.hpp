@@ -53,6 +53,8 @@ constexpr bool check_evictor() {
                     "compose: an evictor that works while decoding needs `index_t every`, a number of tokens");
       static_assert(!importance_updater<T> || T::reads_keys,
                     "compose: an evictor with `update_importance` must read keys: reads_keys = true");
+      static_assert(!importance_updater<T> || !T::accumulates,
+                    "compose: an evictor with `update_importance` adds up nothing: accumulates = false");
       return !T::while_decoding || decoding_observer<T>;
     }
   }
@@ -114,7 +116,7 @@ constexpr bool check_component() {
                   "compose: a member function of this refresh rule is not const");
     static_assert(refresh_rule<T> || refresh_rule<T, T>,
                   "compose: a refresh rule needs `refresh_action due(const token_event&) const`, `bool second_pass`, "
-                  "`static constexpr bool each_token` and `float drift() const`");
+                  "`bool each_token() const` and `float drift() const`");
     return refresh_rule<T>;
   } else {
     return component<T> && has_role<T>();

@@ -285,9 +285,9 @@ template <class T, class Value = const T>
 concept refresh_rule = component<T> && std::same_as<typename T::role, role::refresh> &&
     requires(Value t, token_event event) {
   { t.due(event) } -> std::same_as<refresh_action>;
-  { t.second_pass } -> std::convertible_to<bool>;  // one selection for all layers: pass the token once more
-  { T::each_token } -> std::convertible_to<bool>;  // a choice serves its own token only
-  { t.drift() } -> std::convertible_to<float>;     // cosine below which choose_if_drifted chooses; -2: unused
+  { t.second_pass } -> std::convertible_to<bool>;   // one selection for all layers: pass the token once more
+  { t.each_token() } -> std::convertible_to<bool>;  // a choice for one layer or less serves its own token only
+  { t.drift() } -> std::convertible_to<float>;      // cosine below which choose_if_drifted chooses; -2: unused
 };
 
 }  // namespace zoomr::inline v0

@@ -46,19 +46,16 @@ struct kv_lane_attention {
   }
 };
 
-/// One query of one head, the queries that the other heads of its KV head ask at the same token, and the tokens of the
-/// KV lane that they can see, their own the last.
+/// The queries of a KV head at one token, and the tokens of the KV lane that they can see, their own the last.
 struct observed_query {
-  view<const float> query;          // [head_dim]  rotated: group[head]
-  view<const float, 2> keys;        // [tokens, head_dim]  rotated
-  index_t position = 0;             // of the query
-  index_t pinned = 0;               // the first so many tokens are never evicted
-  view<float> work;                 // [tokens]
-  view<const float, 2> group = {};  // [query heads of the KV head, head_dim]  rotated
-  index_t head = 0;                 // of the group, whose query this is
-  index_t earlier = 0;              // tokens before the first of the queries that are observed together
-  float scale = 0.0f;               // of q . k; 0: 1 / sqrt(head_dim)
-  lane_logits logits = {};          // what the model does to scaled products; heads are those of the group
+  view<const float, 2> keys;   // [tokens, head_dim]  rotated
+  index_t position = 0;        // of the queries
+  view<float> work;            // [tokens]
+  view<const float, 2> group;  // [query heads of the KV head, head_dim]  rotated
+  index_t head = 0;            // of the group, whose query is observed
+  index_t earlier = 0;         // tokens before the first of the queries that are observed together
+  float scale = 0.0f;          // of q . k; 0: 1 / sqrt(head_dim)
+  lane_logits logits = {};     // what the model does to scaled products; heads are those of the group
 
   /// A product with a key, scaled.
   ZOOMR_HD float scaled(float product) const {

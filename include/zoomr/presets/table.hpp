@@ -5,14 +5,10 @@
 #include <zoomr/presets/arkvale.hpp>
 #include <zoomr/presets/full.hpp>
 #include <zoomr/presets/h2o.hpp>
-#include <zoomr/presets/infllm.hpp>
-#include <zoomr/presets/lightthinker.hpp>
 #include <zoomr/presets/quest.hpp>
 #include <zoomr/presets/r_kv.hpp>
-#include <zoomr/presets/raas.hpp>
 #include <zoomr/presets/sentence_box.hpp>
 #include <zoomr/presets/sentence_kv.hpp>
-#include <zoomr/presets/shadowkv.hpp>
 #include <zoomr/presets/snapkv.hpp>
 #include <zoomr/presets/voters.hpp>
 #include <zoomr/presets/window.hpp>
@@ -98,8 +94,6 @@ constexpr void each(Visit visit) {
                "tokens of zoomed details", zoomr_mass, budgets::of_details});
   visit(preset{"zoomr_focus", "ZoomR, each layer alone: one thought, found by its own keys, in the same pass",
                "tokens of zoomed details", zoomr_focus, budgets::of_details});
-  visit(preset{"zoomr_follow", "zoomr_focus, choosing at every token", "tokens of zoomed details", zoomr_follow,
-               budgets::of_details});
   const auto of_sentences = [](const auto& policy, index_t tokens) {
     return tokens > 0 ? sentence_kv_with(tokens, 3.0f, policy.refresh) : policy;
   };
@@ -112,9 +106,6 @@ constexpr void each(Visit visit) {
                [](const auto& policy, index_t tokens) { return tokens > 0 ? sentence_box_with(tokens) : policy; }});
   visit(preset{"quest", "Quest: pages of 16 tokens by an upper bound of their logits, at every token",
                "tokens of chosen pages; a page has 16", quest, budgets::of_pages});
-  visit(preset{"lightthinker",
-               "LightThinker: prompt, summaries and the open thought; a thought goes when its summary ends", "nothing",
-               lightthinker, budgets::none});
   visit(preset{"arkvale", "ArkVale: pages of 32 tokens by the cuboid of their keys, one choice a layer, at every token",
                "tokens of all attended pages; a page has 32", arkvale, budgets::of_all_pages{}});
   visit(preset{"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
@@ -126,13 +117,6 @@ constexpr void each(Visit visit) {
   visit(preset{"r_kv", "R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice",
                "tokens that each KV head keeps", r_kv,
                [](const auto& policy, index_t tokens) { return tokens > 0 ? r_kv_with(tokens) : policy; }});
-  visit(preset{"raas", "RaaS: the prompt, and of what is written the pages of 16 that were recently attended",
-               "tokens beside the prompt that each KV head keeps", raas,
-               [](const auto& policy, index_t tokens) { return tokens > 0 ? raas_with(tokens) : policy; }});
-  visit(preset{"infllm", "InfLLM: blocks of 128 tokens by 4 of their keys, one choice a layer, beside a long window",
-               "tokens of chosen blocks; a block has 128", infllm, budgets::of_pages});
-  visit(preset{"shadowkv", "ShadowKV's landmarks: chunks of 8 tokens by the mass of their mean keys, at every token",
-               "tokens of chosen chunks; a chunk has 8", shadowkv, budgets::of_pages});
   visit(preset{"zoomr_voters", "thoughts that a few heads find by their keys (config.voters), at every token",
                "nothing", zoomr_voters, budgets::none});
   visit(preset{"sentence_voters", "sentences that a few heads find by their keys (config.voters), at every token",

@@ -20,8 +20,8 @@ inline constexpr auto each_head = with(running_sentences, [](auto& p) { p.aggreg
 inline constexpr auto in_16_bits = zoomr::compose(
     zoomr::fixed_pages{.longest = 5}, zoomr::stored_as<zoomr::bfloat16>(zoomr::key_box{}), zoomr::box_bound{},
     zoomr::top_k{.segments = 4}, zoomr::every_token{}, zoomr::zones{.sinks = 4, .recent = 6});
-inline constexpr auto typical_in_16_bits = zoomr::compose(
-    zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::typical_keys{.keys = 3}), zoomr::mean_dot{},
+inline constexpr auto cuboids_in_16_bits = zoomr::compose(
+    zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::key_cuboid{}), zoomr::box_bound{},
     zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto boxes_in_8_bits = with_index<zoomr::float8>(small::quest);
 inline constexpr auto means_in_8_bits = with_index<zoomr::float8>(running_sentences);
@@ -56,7 +56,7 @@ TEST_CASE("models with a scale, caps and sinks of their own") {
     zoomr::logit_rule rule = of.rule();
     CAPTURE(of.name);
     check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);
-    check(small::shadowkv, kind::peaked, markup::sentences, 4, false, 0, rule);
+    check(small::by_mass, kind::peaked, markup::sentences, 4, false, 0, rule);
     check(small::full, kind::with_infinities, markup::sentences, 5, true, 0, rule);
   }
 }
@@ -75,7 +75,7 @@ TEST_CASE("layers with a sliding window, in the prompt and after it") {
   check(small::quest, kind::peaked, markup::sentences, 5, true, 0, rule);
 }
 TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
-TEST_CASE("zoomr_follow: each layer alone, at every token") { check_texts(small::zoomr_follow); }
+TEST_CASE("each layer alone, at every token") { check_texts(small::focus_each_token); }
 TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
 TEST_CASE("sentences by the running mean of queries, each KV head or each head alone") {
   check_texts(running_sentences);
@@ -85,22 +85,21 @@ TEST_CASE("quest, and for each layer") {
   check_texts(small::quest);
   check(each_layer, kind::ties, markup::stray, 6);
 }
-TEST_CASE("arkvale and shadowkv") {
+TEST_CASE("arkvale, and pages by the mass of their means") {
   check_texts(small::arkvale);
-  check_texts(small::shadowkv, 2);
+  check_texts(small::by_mass, 2);
 }
-TEST_CASE("infllm: a few typical keys stand for a segment") { check_texts(small::infllm); }
 TEST_CASE("an index of 16 bits") {
   check_texts(in_16_bits);
-  check(typical_in_16_bits, kind::ties, markup::sentences, 7);
-  check(typical_in_16_bits, kind::with_infinities, markup::sentences, 8);
+  check(cuboids_in_16_bits, kind::ties, markup::sentences, 7);
+  check(cuboids_in_16_bits, kind::with_infinities, markup::sentences, 8);
 }
 TEST_CASE("an index of 8 bits, whose summaries have scales") {
   check_texts(boxes_in_8_bits);
   check(boxes_in_8_bits, kind::with_infinities, markup::sentences, 9);
   check_texts(means_in_8_bits);
   check(means_in_8_bits, kind::with_infinities, markup::sentences, 10);
-  check(with_index<zoomr::float8>(small::infllm), kind::uniform, markup::sentences, 11);
+  check(with_index<zoomr::float8>(small::arkvale), kind::uniform, markup::sentences, 11);
   check(with_index<zoomr::int8>(small::quest), kind::uniform, markup::sentences, 12);
   check(with_index<zoomr::int8>(running_sentences), kind::with_infinities, markup::sentences, 13);
 }

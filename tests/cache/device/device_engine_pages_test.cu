@@ -79,7 +79,7 @@ TEST_CASE("in an engine's pages, of any layout, each token gets the bits that it
   check_layouts(small::zoomr_second_pass, 3);
   check_layouts(small::sentence_kv, 4);
   check_layouts(small::h2o, 5);
-  check_layouts(small::infllm, 6);
+  check_layouts(small::arkvale, 6);
   check_layouts(small::sentence_voters, 7);
 }
 

@@ -103,7 +103,7 @@ TEST_CASE("forks of policies that evict: pages to which tokens move, sums and re
   check_forks(small::h2o, 9, 1);
   check_forks(small::r_kv, 10);
   check_forks(small::evicting, 11);
-  check_forks(small::raas, 12);
+  check_forks(small::pinned_prompt, 12);
 }
 
 TEST_CASE("an open sequence becomes what another is, and its handle stays") {

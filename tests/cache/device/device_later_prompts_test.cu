@@ -71,7 +71,7 @@ index_t check_whole(const Policy& policy, std::uint64_t first, const zoomr::logi
 
 TEST_CASE("sums of queries begin again, and choices are made at the end") {
   check_conversations(small::zoomr_second_pass, 1);
-  check_conversations(small::zoomr_follow, 5);
+  check_conversations(small::focus_each_token, 5);
 }
 TEST_CASE("each token chooses for itself") { check_conversations(small::quest, 11); }
 TEST_CASE("heads that vote hear the last queries of a later prompt") {
@@ -84,7 +84,7 @@ TEST_CASE("the last queries of a later prompt are observed at its end") {
 }
 TEST_CASE("attention adds up in a later prompt") {
   check_conversations(small::h2o, 61);
-  check_conversations(small::raas, 71);
+  check_conversations(small::pinned_prompt, 71);
 }
 TEST_CASE("what was evicted has left slots that are no positions: a bias by distance, in a later prompt") {
   static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
@@ -99,7 +99,7 @@ TEST_CASE("a window moves on through a later prompt") {
 }
 
 TEST_CASE("an item that is passed whole: its commit makes the choice that is due, from sums of queries or without") {
-  const index_t taken_back = check_whole(small::zoomr_second_pass, 101) + check_whole(small::zoomr_follow, 105);
+  const index_t taken_back = check_whole(small::zoomr_second_pass, 101) + check_whole(small::focus_each_token, 105);
   CHECK(taken_back > 0);
 }
 TEST_CASE("an item that is passed whole: each row of its choice is made, or has not drifted") {
@@ -116,7 +116,7 @@ TEST_CASE("an item that is passed whole: heads that vote hear its last queries")
 }
 TEST_CASE("an item that is passed whole: tokens are evicted at its end, and what is left is chosen from") {
   check_whole(small::sentence_kv, 151);
-  check_whole(small::raas, 155);
+  check_whole(small::pinned_prompt, 155);
   check_whole(small::evicting, 161);
 }
 TEST_CASE("an item that is passed whole: pages that are freed after it, and a window that moves on in it") {

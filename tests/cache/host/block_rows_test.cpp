@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what 
   };
   check("full", small::full);
   check("quest", small::quest);
-  check("infllm", small::infllm);
+  check("arkvale", small::arkvale);
   check("h2o", small::h2o);
   check("r_kv", small::r_kv);
   check("zoomr_mass", small::zoomr_mass);

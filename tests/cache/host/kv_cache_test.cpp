@@ -357,8 +357,8 @@ TEST_CASE("what cannot work is refused at construction") {
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.aggregate.per = zoomr::scope::layer; }), good, "per KV head"));
   CHECK(
       refuses(with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), good, "cannot be pooled"));
-  CHECK(refuses(with(small::shadowkv, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), good,
-                "are not pooled"));
+  CHECK(
+      refuses(with(small::by_mass, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), good, "are not pooled"));
   CHECK(refuses(with(small::sentence_kv, [](auto& p) { p.select.tokens = 9; }), good, "sinks + window"));
   CHECK(refuses(with(small::summary_only, [](auto& p) { p.zone.dense_layers = 1; }), good, "dense layers"));
   CHECK(is_mistake([&] { zoomr::kv_cache cache(shape{2, 4, 3, 8}, small::full, good); }, "multiple of kv_heads"));

@@ -8,8 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include <set>     // std::set
-#include <string>  // std::string
+#include <set>      // std::set
+#include <string>   // std::string
+#include <utility>  // std::pair
 
 namespace zoomr_test {
 namespace {
@@ -120,6 +121,30 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("boundaries after one token at most are every_token: in prompts, drafts and items that are passed whole") {
+  const auto& boundaries = small::focus_each_token;
+  const auto every_token =
+      zoomr::compose(boundaries.segment, boundaries.summarize, boundaries.score, boundaries.aggregate,
+                     boundaries.select, zoomr::every_token{}, boundaries.zone, boundaries.placement);
+  const auto played = [](const auto& policy, const tape& says, std::uint64_t seed) {
+    player<std::decay_t<decltype(policy)>> plays(model, policy, limits_for_whole(says));
+    plays.open(says);
+    dice random(mixed(seed));
+    happened all;
+    index_t steps = 0;
+    for (; !plays.done(0); ++steps) any_step(plays, random, all);
+    return std::pair(steps, plays.at(0).log);
+  };
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const tape says = with_whole_items(every_token, conversation(model, seed), seed);
+    const auto [steps, log] = played(boundaries, says, seed);
+    const auto [wanted_steps, wanted] = played(every_token, says, seed);
+    CHECK(steps == wanted_steps);
+    REQUIRE(difference(wanted, log) == "");
+  }
+}
+
 template <class Policy>
 std::string refusal_of(const Policy& policy, const tape& says, index_t now, index_t count) {
   player<Policy> plays(model, policy, limits_for(says.size()));
@@ -138,8 +163,8 @@ TEST_CASE("an item is not passed whole that is too long, or has tokens evicted i
   CHECK(refusal_of(small::zoomr_focus, says, 70, 9) ==
         "zoomr: begin: an item that is passed whole has 9 tokens, config.max_draft_tokens is 8: raise it, or begin a "
         "later prompt");
-  CHECK(refusal_of(small::raas, says, 61, 6) == "");  // at its end
-  CHECK(refusal_of(small::raas, says, 61, 7) ==
+  CHECK(refusal_of(small::pinned_prompt, says, 61, 6) == "");  // at its end
+  CHECK(refusal_of(small::pinned_prompt, says, 61, 7) ==
         "zoomr: begin: an item cannot be passed whole where the policy evicts tokens in its middle: it would have to "
         "end after 6 tokens");
 }
@@ -288,7 +313,7 @@ TEST_CASE("where pages are freed that no query reaches, a later prompt is refuse
     plays.play({{0, says.between(80, 81)}});
     refused.insert(name);
   });
-  CHECK(refused == std::set<std::string>{"lightthinker", "summary_only", "window"});
+  CHECK(refused == std::set<std::string>{"summary_only", "window"});
 }
 
 }  // namespace

@@ -126,16 +126,12 @@ TEST_CASE("pages by pooled mass at every token: every option is the reference's"
                                           top_k{.segments = 3, .tokens = 13}, every_token{}, small_zones));
 }
 
-TEST_CASE("pages by their typical keys at every token: every option is the reference's") {
-  const auto base = compose(fixed_pages{.longest = 6}, typical_keys{.keys = 2}, mean_dot{}, pooled_score{},
-                            top_k{.segments = 3}, every_token{}, small_zones);
-  check_options_of("typical keys", base);
-  for (const index_t keys : {1, 5, 6, 100}) {
-    check_option("typical keys " + std::to_string(keys), with(base, [&](auto& p) { p.summarize.keys = keys; }));
-  }
-  check_option("typical keys of kept sentences",
-               compose(sentences{.longest = 11}, typical_keys{.keys = 2}, mean_dot{}, top_k{.segments = 3},
-                       every_token{}, observation_window{.tokens = 20, .queries = 5, .pooling = 1}, small_zones));
+TEST_CASE("pages by the cuboid of their keys at every token: every option is the reference's") {
+  check_options_of("cuboids", compose(fixed_pages{.longest = 6}, key_cuboid{}, box_bound{}, pooled_score{},
+                                      top_k{.segments = 3}, every_token{}, small_zones));
+  check_option("cuboids of kept sentences",
+               compose(sentences{.longest = 11}, key_cuboid{}, box_bound{}, top_k{.segments = 3}, every_token{},
+                       observation_window{.tokens = 20, .queries = 5, .pooling = 1}, small_zones));
 }
 
 TEST_CASE("eviction: every width, group rule and size keeps the reference's tokens") {
@@ -185,15 +181,14 @@ TEST_CASE("eviction while decoding, by attention and redundancy: every weight is
   }
 }
 
-TEST_CASE("eviction while decoding, by pages: every share and size is the reference's, and the prompt may be pinned") {
-  for (const index_t pages : {1, 3, 40}) {
-    for (const float share : {0.0f, 0.34f, 1.0f}) {
-      for (const bool pinned : {false, true}) {
-        const index_t every = pinned ? 7 : 4;
-        check_option("pages " + std::to_string(pages) + ", share " + std::to_string(share),
-                     compose(recently_attended_pages{.tokens = pages * every, .every = every, .share = share},
-                             zones{.sinks = 2, .recent = unlimited, .prompt = pinned}));
-      }
+TEST_CASE("eviction while decoding, behind a pinned prompt: every size is the reference's") {
+  for (const index_t kept : {4, 21, 200}) {
+    for (const index_t every : {4, 7}) {
+      const zones pinned{.sinks = 2, .recent = unlimited, .prompt = true};
+      check_option("sums, kept " + std::to_string(kept),
+                   compose(accumulated_attention{.tokens = kept, .recent = 3, .every = every}, pinned));
+      check_option("distinct, kept " + std::to_string(kept),
+                   compose(redundancy_aware{.tokens = kept, .queries = 3, .every = every}, pinned));
     }
   }
 }

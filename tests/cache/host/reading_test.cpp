@@ -159,8 +159,7 @@ TEST_CASE("with every limit above the context, each preset gives full attention"
 TEST_CASE("with a small window but no limit on what is chosen, choices in the same pass give full attention") {
   check_equals_full(without_limits(small::quest, true));
   check_equals_full(without_limits(small::arkvale, true));
-  check_equals_full(without_limits(small::shadowkv, true));
-  check_equals_full(without_limits(small::infllm, true));
+  check_equals_full(without_limits(small::by_mass, true));
   check_equals_full(without_limits(small::sentence_kv, true));
   check_equals_full(without_limits(small::sentence_kv_published, true));
 }

@@ -25,7 +25,7 @@ constexpr auto evicting = with(small::evicting, [](auto& p) {
 constexpr auto drifting = with(small::drifting, [](auto& p) { p.segment.longest = 6; });
 constexpr auto observing = with(small::sentence_kv, [](auto& p) { p.evict.tokens = 25, p.evict.queries = 3; });
 constexpr auto freeing = with(small::window, [](auto& p) { p.zone.sinks = 2, p.zone.recent = 5; });
-constexpr auto pinned = with(small::raas, [](auto& p) { p.evict.tokens = 12; });
+constexpr auto pinned = with(small::pinned_prompt, [](auto& p) { p.evict.tokens = 12; });
 
 tape text() { return make_tape(model, kind::uniform, markup::sentences, tokens, prompt, 3); }
 

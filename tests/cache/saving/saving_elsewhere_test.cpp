@@ -88,12 +88,10 @@ TEST_CASE("after the prompt: what looks at nothing but keys and the token's own 
     check_equal("full", small::full, bytes, at);
     check_equal("window", small::window, bytes, at);
     check_equal("summary_only", small::summary_only, bytes, at);
-    check_equal("lightthinker", small::lightthinker, bytes, at);
     check_equal("quest", small::quest, bytes, at);
     check_equal("arkvale", small::arkvale, bytes, at);
-    check_equal("infllm", small::infllm, bytes, at);
-    check_equal("shadowkv", small::shadowkv, bytes, at);
-    check_equal("zoomr_follow", small::zoomr_follow, bytes, at);
+    check_equal("by_mass", small::by_mass, bytes, at);
+    check_equal("focus_each_token", small::focus_each_token, bytes, at);
   }
 }
 
@@ -150,8 +148,8 @@ TEST_CASE("what cannot be right is refused, with its reason") {
       "not known: only a prompt that has not ended can be loaded";
   CHECK(refusal(small::snapkv, ended) == would_have);
   CHECK(refusal(small::h2o, ended) == would_have);
-  CHECK(refusal(small::raas, ended) == would_have);
-  CHECK(refusal(small::raas, in_prompt) == "");
+  CHECK(refusal(small::pinned_prompt, ended) == would_have);
+  CHECK(refusal(small::pinned_prompt, in_prompt) == "");
   const std::string evicted =
       "zoomr: load: its policy has evicted tokens: only a cache of the same policy can go on with it";
   CHECK(refusal(small::full, saved_under(small::snapkv, says, 60)) == evicted);

@@ -132,9 +132,6 @@ TEST_CASE("pages that no query can reach stay freed") {
   auto policy = small::window;
   policy.placement.frees_unreachable = true;
   check<float>("window", policy, limits());
-  auto thinker = small::lightthinker;
-  thinker.placement.details_on_host = false, thinker.placement.frees_unreachable = true;
-  check<float>("lightthinker", thinker, limits());
   player<std::remove_const_t<decltype(policy)>> plays(model, policy, limits());
   const tape says = text();
   plays.open(says);
@@ -176,7 +173,6 @@ TEST_CASE("spans that go change which pages no query can reach") {
     CHECK(freed > 2);
   };
   lives("window", small::window);
-  lives("lightthinker", small::lightthinker);
   lives("summary_only", small::summary_only);
 }
 
@@ -297,7 +293,7 @@ TEST_CASE("from one memory to tiers, over a file too, and back") {
   move("zoomr_focus", small::zoomr_focus);
   move("quest", small::quest);
   move("sentence_kv", small::sentence_kv);
-  move("raas", small::raas);
+  move("pinned_prompt", small::pinned_prompt);
   move("evicting", small::evicting);
 }
 

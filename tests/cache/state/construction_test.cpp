@@ -159,7 +159,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     const bool drifts = policy.refresh.drift() >= -1.0f;
     parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts ? 1 : 0);
     records = undo + 1;
-    persists = !decltype(policy.refresh)::each_token || policy.aggregate.per == zoomr::scope::sequence;
+    persists = !policy.refresh.each_token() || policy.aggregate.per == zoomr::scope::sequence;
     real exceptions = segments;
     if constexpr (requires { policy.select.most_segments(); }) {
       const bool all = policy.zone.summaries == zoomr::summaries_attended::candidates;
@@ -275,7 +275,7 @@ TEST_CASE(
   check_construction("sentence_kv", small::sentence_kv, limits);
   check_construction("h2o", small::h2o, limits);
   check_construction("r_kv", small::r_kv, limits);
-  check_construction("infllm", small::infllm, limits);
+  check_construction("arkvale", small::arkvale, limits);
 }
 
 TEST_CASE("the same of a tiered placement, over host memory and over a file") {
@@ -301,9 +301,9 @@ TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wrap
   check_sizes("sentence_kv", small::sentence_kv);
   check_sizes("h2o", small::h2o);
   check_sizes("r_kv", small::r_kv);
-  check_sizes("raas", small::raas);
-  check_sizes("infllm", small::infllm);
-  check_sizes("infllm in 8 bits", with_index<zoomr::float8>(small::infllm));
+  check_sizes("pinned_prompt", small::pinned_prompt);
+  check_sizes("arkvale", small::arkvale);
+  check_sizes("arkvale in 8 bits", with_index<zoomr::float8>(small::arkvale));
 }
 
 }  // namespace zoomr_test

@@ -453,7 +453,7 @@ TEST_CASE("moved slots are those that an eviction writes, and no others") {
     CHECK((moves > 0) == decltype(std::decay_t<decltype(policy)>::evict)::observes);
   };
   check("full", small::full), check("snapkv", small::snapkv), check("h2o", small::h2o), check("r_kv", small::r_kv);
-  check("raas", small::raas), check("sentence_kv", small::sentence_kv);
+  check("pinned_prompt", small::pinned_prompt), check("sentence_kv", small::sentence_kv);
 }
 
 TEST_CASE("block tables that cannot be are refused, and nothing has changed") {

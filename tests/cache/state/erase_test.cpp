@@ -92,7 +92,7 @@ TEST_CASE("without a span a sequence is that of the tokens that are left") {
   check("full", small::full, markup::sentences, false);
   check("sentence_box", small::sentence_box, markup::sentences, false);
   check("quest", small::quest, markup::sentences, false);
-  check("infllm", small::infllm, markup::sentences, false);
+  check("arkvale", small::arkvale, markup::sentences, false);
   check("zoomr_one_pass", small::zoomr_one_pass, markup::pairs, true);
   check("zoomr_focus", small::zoomr_focus, markup::pairs, true);
   check("by_layer", small::by_layer, markup::pairs, true);
@@ -231,7 +231,7 @@ TEST_CASE("behind what each KV lane has evicted a span may go, before it none") 
 
 TEST_CASE("freed pages are not reached again") {
   const tape says = make_tape(model, kind::uniform, markup::pairs, 240, 40, 4);
-  player<std::decay_t<decltype(small::lightthinker)>> plays(model, small::lightthinker, limits_for(240));
+  player<std::decay_t<decltype(small::summary_only)>> plays(model, small::summary_only, limits_for(240));
   plays.open(says);
   plays.play_plainly(0, 200);
   const index_t freed = zoomr::inspection::core(plays.cache).states[0].freed_pages * zoomr::page_tokens;

@@ -167,7 +167,7 @@ TEST_CASE("after any edits a sequence is that of the tokens that are left, at th
   check("quest", small::quest, 0.0f, 0, false);
   check("quest, a window", small::quest, 0.0f, 50, true);
   check("sentence_box", small::sentence_box, float16{}, 0, false);
-  check("infllm", small::infllm, 0.0f, 0, false);
+  check("arkvale", small::arkvale, 0.0f, 0, false);
 }
 
 /// What a prompt's tokens got, against attention in double to what their window shows.

@@ -39,10 +39,6 @@ inline constexpr auto zoomr_focus = with(presets::zoomr_focus, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 5;
 });
-inline constexpr auto zoomr_follow = with(presets::zoomr_follow, [](auto& p) {
-  p.segment.longest = 40, p.segment.prompt_piece = 13;
-  p.zone.recent = 5, p.zone.prompt = false;
-});
 inline constexpr auto summary_only = with(presets::summary_only, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.zone.recent = 11;
@@ -61,8 +57,6 @@ inline constexpr auto quest = with(presets::quest, [](auto& p) {
   p.select.segments = 4;
   p.zone.dense_layers = 1;
 });
-inline constexpr auto lightthinker =
-    with(presets::lightthinker, [](auto& p) { p.segment.longest = 40, p.segment.prompt_piece = 13; });
 inline constexpr auto arkvale = with(presets::arkvale, [](auto& p) {
   p.segment.longest = 11;
   p.select.segments = 2;
@@ -74,23 +68,23 @@ inline constexpr auto r_kv = with(presets::r_kv_with(35), [](auto& p) {
   p.evict.queries = 5, p.evict.every = 13, p.evict.pooling = 3;
   p.zone.sinks = 2;
 });
-inline constexpr auto raas = with(presets::raas, [](auto& p) { p.evict.tokens = 24, p.evict.every = 6; });
-inline constexpr auto infllm = with(presets::infllm, [](auto& p) {
-  p.segment.longest = 8;
-  p.summarize.keys = 3;
-  p.select.segments = 3;
-  p.zone.sinks = 9, p.zone.recent = 21;
-});
-inline constexpr auto shadowkv = with(presets::shadowkv, [](auto& p) {
-  p.segment.longest = 5;
-  p.select.segments = 6;
-  p.zone.recent = 7;
-});
 
 // Beside the presets: choices in the same pass that stay active, and query sums that matter for them.
 inline constexpr auto by_layer = with(zoomr_one_pass, [](auto& p) {
   p.aggregate.per = ::zoomr::scope::layer;
   p.zone.prompt = false;
+});
+// Each layer chooses at each token.
+inline constexpr auto focus_each_token =
+    with(zoomr_focus, [](auto& p) { p.refresh.at_most = 1, p.zone.prompt = false; });
+// The softmax over segments that each KV head's queries would pay their summaries.
+inline constexpr auto by_mass = ::zoomr::compose(
+    ::zoomr::fixed_pages{.longest = 5}, ::zoomr::key_mean{}, ::zoomr::mean_dot{}, ::zoomr::pooled_mass{},
+    ::zoomr::top_k{.segments = 6}, ::zoomr::every_token{}, ::zoomr::zones{.recent = 7, .open = ::zoomr::unlimited});
+// The prompt stays, whatever is evicted after it.
+inline constexpr auto pinned_prompt = with(h2o, [](auto& p) {
+  p.evict.tokens = 24, p.evict.recent = 6, p.evict.every = 6;
+  p.zone.prompt = true;
 });
 inline constexpr auto drifting =
     ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
@@ -162,22 +156,17 @@ void for_each_preset(Test test) {
   test("zoomr_second_pass", small::zoomr_second_pass);
   test("zoomr_mass", small::zoomr_mass);
   test("zoomr_focus", small::zoomr_focus);
-  test("zoomr_follow", small::zoomr_follow);
   test("summary_only", small::summary_only);
   test("sentence_kv", small::sentence_kv);
   test("sentence_kv_published", small::sentence_kv_published);
   test("sentence_box", small::sentence_box);
   test("quest", small::quest);
-  test("lightthinker", small::lightthinker);
   test("arkvale", small::arkvale);
   test("snapkv", small::snapkv);
-  test("shadowkv", small::shadowkv);
   test("zoomr_voters", small::zoomr_voters);
   test("sentence_voters", small::sentence_voters);
   test("h2o", small::h2o);
   test("r_kv", small::r_kv);
-  test("raas", small::raas);
-  test("infllm", small::infllm);
 }
 
 /// The same, and the policies beside the presets.
@@ -185,6 +174,9 @@ template <class Test>
 void for_each_policy(Test test) {
   for_each_preset(test);
   test("by_layer", small::by_layer);
+  test("focus_each_token", small::focus_each_token);
+  test("by_mass", small::by_mass);
+  test("pinned_prompt", small::pinned_prompt);
   test("drifting", small::drifting);
   test("evicting", small::evicting);
   test("by_keys", small::by_keys);

@@ -7,20 +7,16 @@ namespace zoomr_test {
 TEST_CASE("transfers fail, each KV head chooses: the sequence is what it was, and the step can be made again") {
   check_failing_commits("sentence_box", small::sentence_box);
   check_failing_commits("quest", small::quest);
-  check_failing_commits("lightthinker", small::lightthinker);
   check_failing_commits("arkvale", small::arkvale);
-  check_failing_commits("shadowkv", small::shadowkv);
-  check_failing_commits("infllm", small::infllm);
+  check_failing_commits("by_mass", small::by_mass);
   check_failing_commits("drifting", small::drifting);
 }
 
 TEST_CASE("steps are dropped, calls are refused, each KV head chooses: the sequence is what it was") {
   check_dropped_steps("sentence_box", small::sentence_box);
   check_dropped_steps("quest", small::quest);
-  check_dropped_steps("lightthinker", small::lightthinker);
   check_dropped_steps("arkvale", small::arkvale);
-  check_dropped_steps("shadowkv", small::shadowkv);
-  check_dropped_steps("infllm", small::infllm);
+  check_dropped_steps("by_mass", small::by_mass);
   check_dropped_steps("drifting", small::drifting);
 }
 

@@ -10,7 +10,7 @@ TEST_CASE("transfers fail, tokens are evicted: the sequence is what it was, and 
   check_failing_commits("snapkv", small::snapkv);
   check_failing_commits("h2o", small::h2o);
   check_failing_commits("r_kv", small::r_kv);
-  check_failing_commits("raas", small::raas);
+  check_failing_commits("pinned_prompt", small::pinned_prompt);
   check_failing_commits("evicting", small::evicting);
 }
 
@@ -20,7 +20,7 @@ TEST_CASE("steps are dropped, calls are refused, tokens are evicted: the sequenc
   check_dropped_steps("snapkv", small::snapkv);
   check_dropped_steps("h2o", small::h2o);
   check_dropped_steps("r_kv", small::r_kv);
-  check_dropped_steps("raas", small::raas);
+  check_dropped_steps("pinned_prompt", small::pinned_prompt);
   check_dropped_steps("evicting", small::evicting);
 }
 

@@ -12,7 +12,7 @@ TEST_CASE(
   check_failing_commits("zoomr_second_pass", small::zoomr_second_pass);
   check_failing_commits("zoomr_mass", small::zoomr_mass);
   check_failing_commits("zoomr_focus", small::zoomr_focus);
-  check_failing_commits("zoomr_follow", small::zoomr_follow);
+  check_failing_commits("focus_each_token", small::focus_each_token);
   check_failing_commits("summary_only", small::summary_only);
   check_failing_commits("by_layer", small::by_layer);
 }
@@ -24,7 +24,7 @@ TEST_CASE("steps are dropped, calls are refused, summaries are chosen, or nothin
   check_dropped_steps("zoomr_second_pass", small::zoomr_second_pass);
   check_dropped_steps("zoomr_mass", small::zoomr_mass);
   check_dropped_steps("zoomr_focus", small::zoomr_focus);
-  check_dropped_steps("zoomr_follow", small::zoomr_follow);
+  check_dropped_steps("focus_each_token", small::focus_each_token);
   check_dropped_steps("summary_only", small::summary_only);
   check_dropped_steps("by_layer", small::by_layer);
 }

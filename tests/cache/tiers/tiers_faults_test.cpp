@@ -404,7 +404,7 @@ TEST_CASE(
   check("quest", small::quest);
   check("sentence_kv", small::sentence_kv);
   check("h2o", small::h2o);
-  check("infllm", small::infllm);
+  check("arkvale", small::arkvale);
 }
 
 #if !defined(ZOOMR_LIBURING)  // what the caller's thread copies takes no ring

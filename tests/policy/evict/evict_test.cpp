@@ -4,7 +4,6 @@
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>
-#include <zoomr/policy/evict/recently_attended_pages.hpp>
 #include <zoomr/policy/evict/redundancy_aware.hpp>
 
 #include <algorithm>  // std::max
@@ -188,7 +187,6 @@ TEST_CASE("redundancy_aware observes a group as one: its largest logits, or thei
     std::vector<float> received(6, 5.0f);
     observed_query of;
     of.group = {queries.data(), {2, 4}};
-    of.query = of.group[head];
     of.keys = {keys.data(), {6, 4}};
     of.work = work;
     of.head = head;
@@ -229,32 +227,6 @@ TEST_CASE("cosines that are not numbers count as 0: zero, infinite and NaN keys 
   for (const float importance : kv_lane.rated(redundancy_aware{})) CHECK(importance == importance);
 }
 
-TEST_CASE("recently_attended_pages stamps the better pages before a query, and the page that it is in") {
-  // one dimension counts; pages of 2 behind 1 pinned token: keys 5 1 | 7 0 | 3 3, then two tokens of an open page
-  const std::vector<float> along{99, 5, 1, 7, 0, 3, 3, 50, 50};
-  std::vector<float> keys, query(8, 0.0f), work(9);
-  for (const float key : along) {
-    keys.push_back(key);
-    for (index_t d = 1; d < 8; ++d) keys.push_back(0.0f);
-  }
-  const auto stamps = [&](float q, float share, index_t tokens, index_t position) {
-    query[0] = q;
-    std::vector<float> received(9, 1.0f);
-    const observed_query observed{query, {keys.data(), {tokens, 8}}, position, 1, view<float>(work).slice(0, tokens)};
-    recently_attended_pages{.tokens = 4, .every = 2, .share = share}.update_importance(observed, received);
-    return received;
-  };
-  using row = std::vector<float>;
-  CHECK(stamps(1, 0.3f, 9, 40) == row{1, 1, 1, 40, 40, 1, 1, 40, 40});    // the box of 7, 0
-  CHECK(stamps(1, 0.5f, 9, 40) == row{1, 40, 40, 40, 40, 1, 1, 40, 40});  // 3 pages: 2 are the better half
-  CHECK(stamps(-1, 0.3f, 8, 41) == row{1, 1, 1, 41, 41, 1, 1, 41, 1});    // the least key counts
-  CHECK(stamps(0, 0.3f, 8, 41) == row{1, 41, 41, 1, 1, 1, 1, 41, 1});     // ties: the earlier
-  CHECK(stamps(1, 0.0f, 7, 41) == row{1, 1, 1, 1, 1, 41, 41, 1, 1});  // a page is not yet complete at its last token
-  CHECK(stamps(1, 1.0f, 2, 41) == row{1, 41, 1, 1, 1, 1, 1, 1, 1});
-  keys[3 * 8] = not_a_number;
-  CHECK(stamps(1, 0.3f, 9, 40) == row{1, 40, 40, 1, 1, 1, 1, 40, 40});  // NaN is worst
-}
-
 TEST_CASE("each problem of the evictors that go on while decoding has its sentence") {
   const auto sums = [](accumulated_attention evict) { return std::string(evict.problem()); };
   CHECK(accumulated_attention{}.problem() == nullptr);
@@ -269,15 +241,6 @@ TEST_CASE("each problem of the evictors that go on while decoding has its senten
   CHECK(distinct({.queries = 0}) == "redundancy_aware: queries must be at least 1 and pooling odd");
   CHECK(distinct({.pooling = 2}) == "redundancy_aware: queries must be at least 1 and pooling odd");
   CHECK(distinct({.attention = 1.5f}) == "redundancy_aware: attention must lie in [0, 1]");
-  const auto pages = [](recently_attended_pages evict) { return std::string(evict.problem()); };
-  const std::string whole = "recently_attended_pages: tokens must be a multiple of every: whole pages, at least one";
-  const std::string range = "recently_attended_pages: every must be at least 1, and share lie in [0, 1]";
-  CHECK(recently_attended_pages{}.problem() == nullptr);
-  CHECK(recently_attended_pages{.tokens = 16}.problem() == nullptr);
-  CHECK(pages({.tokens = 0}) == whole);
-  CHECK(pages({.tokens = 24}) == whole);
-  CHECK(pages({.every = 0}) == range);
-  CHECK(pages({.share = 1.5f}) == range);
   CHECK(distinct({.attention = not_a_number}) == "redundancy_aware: attention must lie in [0, 1]");
 }
 

@@ -6,7 +6,6 @@
 #include <support/mutations.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>
-#include <zoomr/policy/evict/recently_attended_pages.cuh>
 #include <zoomr/policy/evict/redundancy_aware.cuh>
 
 namespace zoomr {
@@ -88,8 +87,8 @@ bool rates_the_same(const Evictor& evict, const lane& of, index_t threads) {
 
 /// Queries of the group's first head, or of another.
 template <class Evictor>
-bool updates_the_same(const Evictor& evict, const lane& of, index_t pinned, index_t count, index_t threads,
-                      index_t head = 0, float scale = 0.0f, float soft_cap = 0.0f) {
+bool updates_the_same(const Evictor& evict, const lane& of, index_t count, index_t threads, index_t head = 0,
+                      float scale = 0.0f, float soft_cap = 0.0f) {
   unit::random random(static_cast<std::uint64_t>(of.tokens));
   const index_t group = of.group;
   const std::vector<float> queries = random.floats(unit::size(count * group * of.head_dim));
@@ -100,17 +99,14 @@ bool updates_the_same(const Evictor& evict, const lane& of, index_t pinned, inde
     const index_t seen = of.tokens - count + 1 + q;
     observed_query observed;
     observed.group = {queries.data() + q * group * of.head_dim, {group, of.head_dim}};
-    observed.query = observed.group[head];
     observed.keys = {of.keys.data(), {seen, of.head_dim}};
     observed.position = 100 + q;
-    observed.pinned = pinned;
     observed.work = view<float>(work).slice(0, seen);
     observed.head = head;
     observed.earlier = of.tokens - count;
     observed.scale = scale, observed.logits.soft_cap = soft_cap;
     evict.update_importance(observed, view<float>(expected).slice(0, seen));
     observed.group = {asked.data() + q * group * of.head_dim, {group, of.head_dim}};
-    observed.query = observed.group[head];
     observed.keys = {keys.data(), {seen, of.head_dim}};
     observed.work = place.view().slice(0, seen);
     all.push_back(observed);
@@ -134,7 +130,6 @@ TEST_CASE("ratings have the bits of the host's") {
     CHECK(rates_the_same(redundancy_aware{.mean_of_group = true, .attention = 0.6f, .similar = 0.9f}, of, 32));
     CHECK(rates_the_same(observation_window{.mean_of_group = odd}, of, 64));
     CHECK(rates_the_same(accumulated_attention{}, of, 64));
-    CHECK(rates_the_same(recently_attended_pages{}, of, 64));
   }
   zoomr_test::in_all_orders([](const std::string& order) {
     CAPTURE(order);
@@ -145,30 +140,10 @@ TEST_CASE("ratings have the bits of the host's") {
 TEST_CASE("queries of a model with a scale and a cap of its own are observed as on the host") {
   for (const bool mean : {false, true}) {
     const lane of = random_kv_lane(41, 4, 70, 24, mean);
-    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 64, 0, 0.4f));
-    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 64, 0, 0.0f, 0.5f));
-    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, 3, 32, 0, 0.9f, 2.0f));
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 3, 64, 0, 0.4f));
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 3, 64, 0, 0.0f, 0.5f));
+    CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 3, 32, 0, 0.9f, 2.0f));
   }
-}
-
-TEST_CASE("queries are observed as on the host") {
-  std::uint64_t seed = 60;
-  for (const index_t tokens : {3, 10, 33, 100, 260}) {
-    for (const index_t pinned : {0, 2}) {
-      for (const index_t every : {1, 4, 16}) {
-        CAPTURE(tokens);
-        CAPTURE(pinned);
-        CAPTURE(every);
-        ++seed;
-        const lane of = random_kv_lane(seed, 1, tokens, seed % 2 == 0 ? 8 : 40, seed % 3 == 0);
-        CHECK(updates_the_same(recently_attended_pages{.every = every, .share = 0.3f}, of, pinned, 1, 64));
-      }
-    }
-  }
-  zoomr_test::in_all_orders([](const std::string& order) {
-    CAPTURE(order);
-    CHECK(updates_the_same(recently_attended_pages{.every = 4}, random_kv_lane(90, 1, 150, 8, false), 3, 5, 64));
-  });
 }
 
 TEST_CASE("groups of queries are observed as on the host") {
@@ -180,14 +155,14 @@ TEST_CASE("groups of queries are observed as on the host") {
         CAPTURE(group);
         ++seed;
         const lane of = random_kv_lane(seed, group, tokens, seed % 2 == 0 ? 8 : 40, seed % 3 == 0);
-        CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, 0, std::min(tokens, 5), 64));
-        CHECK(updates_the_same(redundancy_aware{}, of, 0, 1, 32, group - 1));
+        CHECK(updates_the_same(redundancy_aware{.mean_of_group = mean}, of, std::min(tokens, 5), 64));
+        CHECK(updates_the_same(redundancy_aware{}, of, 1, 32, group - 1));
       }
     }
   }
   zoomr_test::in_all_orders([](const std::string& order) {
     CAPTURE(order);
-    CHECK(updates_the_same(redundancy_aware{}, random_kv_lane(90, 2, 150, 8, false), 0, 5, 64));
+    CHECK(updates_the_same(redundancy_aware{}, random_kv_lane(90, 2, 150, 8, false), 5, 64));
   });
 }
 
@@ -195,7 +170,7 @@ TEST_CASE("no barrier of rating and hearing can be left out") {
   const auto rating = [] { return rates_the_same(redundancy_aware{}, random_kv_lane(51, 2, 100, 16, false), 64); };
   CHECK(zoomr_test::barriers_not_missed(rating) == std::vector<std::string>{});
   const auto updating = [] {
-    return updates_the_same(recently_attended_pages{.every = 4}, random_kv_lane(91, 1, 150, 8, false), 3, 5, 64);
+    return updates_the_same(redundancy_aware{}, random_kv_lane(91, 2, 150, 8, false), 5, 64);
   };
   CHECK(zoomr_test::barriers_not_missed(updating) == std::vector<std::string>{});
 }

@@ -24,7 +24,7 @@ TEST_CASE("boundaries chooses at delimiters and marks only") {
   CHECK(boundaries{}.due({token_class::mark, 0, 1, 1}) == choose);
   CHECK(boundaries{}.due({token_class::summary_end, 0, 1, 1}) == keep);
   CHECK(boundaries{}.due({token_class::blank, 0, 1, 1}) == keep);
-  CHECK_FALSE(boundaries::each_token);
+  CHECK_FALSE(boundaries{}.each_token());
 }
 
 TEST_CASE("boundaries chooses at the latest after `at_most` tokens") {
@@ -32,6 +32,8 @@ TEST_CASE("boundaries chooses at the latest after `at_most` tokens") {
   CHECK(boundaries{.at_most = 7}.due(word) == choose);
   CHECK(boundaries{.at_most = 6}.due(word) == choose);
   CHECK(boundaries{.at_most = 1}.due({.since_choice = 1}) == choose);
+  CHECK(boundaries{.at_most = 1}.each_token());
+  CHECK_FALSE(boundaries{.at_most = 2}.each_token());
 }
 
 TEST_CASE("every_token chooses at each token, or takes everything while the open segment is young") {
@@ -46,12 +48,12 @@ TEST_CASE("every_token chooses at each token, or takes everything while the open
   CHECK(every_token{.everything_until = 1}.problem() == nullptr);
   CHECK(every_token{.everything_until = -1}.problem() != nullptr);
   CHECK(every_token{.everything_until = 5}.due(word) == everything);
-  CHECK(every_token::each_token);
+  CHECK(every_token::each_token());
 }
 
 TEST_CASE("never keeps") {
   CHECK(after_prefill{}.due(stop) == keep);
-  CHECK_FALSE(after_prefill::each_token);
+  CHECK_FALSE(after_prefill::each_token());
   CHECK_FALSE(after_prefill::second_pass);
 }
 
@@ -59,7 +61,7 @@ TEST_CASE("on_drift leaves it to the queries, at each token") {
   CHECK(on_drift{}.due(word) == choose_if_drifted);
   CHECK(on_drift{}.due(stop) == choose_if_drifted);
   CHECK(on_drift{.cosine = 0.5f}.drift() == 0.5f);
-  CHECK_FALSE(on_drift::each_token);
+  CHECK_FALSE(on_drift::each_token());
 }
 
 TEST_CASE("only on_drift has a cosine that queries can fall below") {

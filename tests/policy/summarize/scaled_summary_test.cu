@@ -2,8 +2,8 @@
 // Summaries that have a scale, one after the other by the same block, against the host's.
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/policy/summarize/key_box.hpp>
+#include <zoomr/policy/summarize/key_cuboid.cuh>
 #include <zoomr/policy/summarize/key_mean.hpp>
-#include <zoomr/policy/summarize/typical_keys.cuh>
 
 #include <doctest/doctest.h>
 
@@ -105,7 +105,7 @@ TEST_CASE("summaries in 8 bits have the host's numbers and scales, for each numb
       CHECK(right<int8>(key_mean{}, 4, tokens, dims));
       CHECK(right<float8>(key_box{}, 4, tokens, dims));
       CHECK(right<int8>(key_box{}, 4, tokens, dims));
-      if (dims <= 256) CHECK(right<float8>(typical_keys{.keys = 2}, 4, tokens, dims));
+      CHECK(right<float8>(key_cuboid{}, 4, tokens, dims));
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <zoomr/policy/summarize/key_mean.hpp>
 #include <zoomr/policy/summarize/no_summary.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>
-#include <zoomr/policy/summarize/typical_keys.hpp>
 
 #include <algorithm>  // std::minmax_element
 #include <cmath>      // std::isnan
@@ -73,8 +72,6 @@ TEST_CASE("a summary stored as another type is the same summary, of fewer bits")
   static_assert(std::same_as<summary_number<key_box>, float>);
   static_assert(std::same_as<summary_number<decltype(stored_as<float8>(key_cuboid{}))>, float8>);
   CHECK(halved == stored_as<bfloat16>(key_box{}));
-  CHECK(stored_as<float16>(typical_keys{.keys = 3}) != stored_as<float16>(typical_keys{.keys = 4}));
-  CHECK(stored_as<float16>(typical_keys{.keys = 0}).problem() != nullptr);
   unit::random random(23);
   for (const float key : random.floats(10000, -3.0f, 3.0f)) {
     CHECK(stored_number<summary::mean, bfloat16>(0, key) == from_float<bfloat16>(key));
@@ -88,58 +85,6 @@ TEST_CASE("a summary stored as another type is the same summary, of fewer bits")
 TEST_CASE("no_summary makes nothing") {
   CHECK(no_summary::summary::rows == 0);
   summary_of(no_summary{}, {1.0f, 2.0f});
-}
-
-/// The summary [8] of these keys [count, 8].
-static std::vector<float> typical_of(index_t keys, const std::vector<float>& of) {
-  const auto count = static_cast<index_t>(of.size()) / 8;
-  std::vector<index_t> order(unit::size(count));
-  std::vector<float> work(unit::size(count)), out(8);
-  typical_keys{.keys = keys}.make({of.data(), {count, 8}}, order, work, {out.data(), {8, 1}});
-  return out;
-}
-
-/// Keys that lie along one dimension.
-static std::vector<float> along(std::vector<float> numbers) {
-  std::vector<float> keys;
-  for (const float number : numbers) {
-    keys.push_back(number);
-    keys.insert(keys.end(), 7, 1.0f);
-  }
-  return keys;
-}
-
-TEST_CASE("typical_keys is the mean of the keys with the largest product with the mean of all") {
-  CHECK(typical_of(1, along({1, 9, 2, 3}))[0] == 9.0f);
-  CHECK(typical_of(2, along({1, 9, 2, 3}))[0] == 6.0f);
-  CHECK(typical_of(2, along({-1, -9, -2, 4}))[0] == -5.5f);  // the mean is negative: -9 and -2
-  CHECK(typical_of(1, along({2, 5, 5, 2}))[0] == 5.0f);
-  CHECK(typical_of(3, along({2, 5, 5, 2}))[0] == 4.0f);  // of the two ties, one
-  CHECK(typical_of(4, along({1, 9, 2, 4}))[0] == 4.0f);
-  CHECK(typical_of(99, along({1, 9, 2, 4}))[0] == 4.0f);
-  CHECK(typical_of(4, along({7})) == along({7}));
-}
-
-TEST_CASE("ties go to the earlier key") {
-  // the mean is 0 along the first dimension, which alone tells the keys apart: all products are equal
-  CHECK(typical_of(1, along({3, -3, 3, -3}))[0] == 3.0f);
-  CHECK(typical_of(1, along({-3, 3, 3, -3}))[0] == -3.0f);
-  CHECK(typical_of(2, along({-3, 3, 3, -3}))[0] == 0.0f);
-}
-
-TEST_CASE("all keys are as typical as their mean, bit for bit") {
-  unit::random random(22);
-  for (const index_t count : {1, 2, 3, 31, 128}) {
-    const auto keys = random.floats(unit::size(count * 8), -100.0f, 100.0f);
-    const std::vector<float> out = typical_of(count, keys);
-    for (index_t d = 0; d < 8; ++d) {
-      std::vector<float> of_dim;
-      for (index_t t = 0; t < count; ++t) of_dim.push_back(keys[unit::size(t * 8 + d)]);
-      CHECK(out[unit::size(d)] == summary_of(key_mean{}, of_dim).row[0]);
-    }
-  }
-  CHECK(typical_keys{}.problem() == nullptr);
-  CHECK(typical_keys{.keys = 0}.problem() != nullptr);
 }
 
 TEST_CASE("key_cuboid reaches as far from the middle of the keys as they lie from it on the average") {

@@ -10,10 +10,10 @@ namespace zoomr::inline v0 {
 struct after_prefill {
   using role = role::refresh;
   static constexpr const char* name = "after_prefill";
-  static constexpr bool each_token = false;
   static constexpr bool second_pass = false;
 
   ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
+  static constexpr bool each_token() { return false; }
   ZOOMR_HD constexpr float drift() const { return -2.0f; }
   friend constexpr bool operator==(const after_prefill&, const after_prefill&) = default;
 };

@@ -9,14 +9,14 @@ namespace zoomr::inline v0 {
 /// Chooses again at each delimiter, at each mark, whatever comes after it, and at the latest after `at_most` tokens.
 ///
 /// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
-/// (stale), or with `second_pass` the delimiter is passed once more under it.
+/// (stale), or with `second_pass` the delimiter is passed once more under it. With `at_most` = 1 it is `every_token`: a
+/// choice for one layer or less serves its own token alone.
 /// @cost    a choice at each delimiter; with `second_pass` and one selection for all layers, a pass more there
 /// @source  ZoomR, arXiv:2604.10898: which of the two is meant, the paper leaves open. Differs: `at_most` is ours
 struct boundaries {
   using role = role::refresh;
   static constexpr const char* name = "boundaries";
   static constexpr bool reads_classes = true;
-  static constexpr bool each_token = false;
 
   bool second_pass = false;
   index_t at_most = unlimited;  // tokens
@@ -25,6 +25,7 @@ struct boundaries {
     const bool now = has(event.classes, token_class::delimiter | token_class::mark) || event.since_choice >= at_most;
     return now ? refresh_action::choose : refresh_action::keep;
   }
+  constexpr bool each_token() const { return at_most == 1; }
   ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) {

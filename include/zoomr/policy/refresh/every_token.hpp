@@ -18,7 +18,6 @@ namespace zoomr::inline v0 {
 struct every_token {
   using role = role::refresh;
   static constexpr const char* name = "every_token";
-  static constexpr bool each_token = true;
 
   bool second_pass = false;
   index_t everything_until = 0;  // tokens; 0: off
@@ -28,6 +27,7 @@ struct every_token {
     const bool all = everything_until > 0 && open <= everything_until;
     return all ? refresh_action::everything : refresh_action::choose;
   }
+  static constexpr bool each_token() { return true; }
   ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const {
     return everything_until < 0 ? "every_token: everything_until cannot be negative" : nullptr;

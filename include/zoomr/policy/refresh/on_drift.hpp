@@ -17,12 +17,12 @@ namespace zoomr::inline v0 {
 struct on_drift {
   using role = role::refresh;
   static constexpr const char* name = "on_drift";
-  static constexpr bool each_token = false;
   static constexpr bool second_pass = false;
 
   float cosine = 0.8f;
 
   ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::choose_if_drifted; }
+  static constexpr bool each_token() { return false; }
   ZOOMR_HD constexpr float drift() const { return cosine; }
   constexpr const char* problem() const {
     return !(cosine >= -1.0f && cosine <= 1.0f) ? "on_drift: cosine must lie in [-1, 1]" : nullptr;

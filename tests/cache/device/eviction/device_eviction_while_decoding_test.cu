@@ -42,11 +42,11 @@ TEST_CASE("what is evicted under a scale, caps and sinks of the model's own") {
     check(small::h2o, kind::peaked, markup::sentences, 7, false, 30, rule);
   }
 }
-TEST_CASE("raas: pages that were lately of use") {
-  check_looks(small::raas, 10);
-  check_looks(with(small::raas, [](auto& p) { p.evict.tokens = 12, p.evict.share = 0.3f; }), 14, 5);
-  check_looks(with(small::raas, [](auto& p) { p.zone.prompt = false; }), 50);  // the prompt is observed too
-  check(small::raas, kind::with_infinities, markup::sentences, 18, false, 10);
+TEST_CASE("a prompt that is pinned stays, whatever is evicted after it") {
+  check_looks(small::pinned_prompt, 10);
+  check_looks(with(small::pinned_prompt, [](auto& p) { p.evict.tokens = 12, p.evict.recent = 3; }), 14, 5);
+  check_looks(with(small::r_kv, [](auto& p) { p.evict.tokens = 17, p.zone.prompt = true; }), 50, 20);
+  check(small::pinned_prompt, kind::with_infinities, markup::sentences, 18, false, 10);
 }
 TEST_CASE("h2o: attention adds up from the first token") {
   check_looks(small::h2o, 20);
@@ -98,13 +98,13 @@ TEST_CASE("numbers in fewer bytes, under scales") {
     }
   };
   same(small::r_kv, kind::peaked);
-  same(small::raas, kind::peaked);
+  same(small::pinned_prompt, kind::peaked);
   same(small::h2o, kind::uniform);
   same(small::sentence_kv, kind::peaked);
 }
 TEST_CASE("several sequences") {
   check_together(small::r_kv, 40);
-  check_together(small::raas, 41);
+  check_together(small::pinned_prompt, 41);
   check_together(small::h2o, 42);
   check_together(small::evicting, 43);
 }

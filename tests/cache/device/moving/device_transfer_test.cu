@@ -103,7 +103,7 @@ TEST_CASE("sequences of policies that choose move, with choices that stay active
   check_moves(small::sentence_box, 6);
   check_moves(small::drifting, 7);
   check_moves(with(small::drifting, [](auto& p) { p.zone.dense_layers = 1; }), 8);
-  check_moves(small::infllm, 9);
+  check_moves(small::arkvale, 9);
   check_moves(small::zoomr_voters, 10);
   check_moves(small::sentence_voters, 11);
 }
@@ -123,7 +123,7 @@ TEST_CASE("sequences of policies that evict move, with sums and queries, or with
   check_moves(with_index<zoomr::float8>(small::sentence_kv), 18);
   check_moves(small::h2o, 13);
   check_moves(small::r_kv, 14);
-  check_moves(small::raas, 15);
+  check_moves(small::pinned_prompt, 15);
   check_moves(small::evicting, 16);
   check_moves(small::summary_only, 17);
   zoomr::config limits = limits_for(tokens, 2);

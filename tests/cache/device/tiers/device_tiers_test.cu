@@ -50,7 +50,7 @@ TEST_CASE("tokens are evicted in the host's memory, and in the arena's copies") 
   check_tiers(small::snapkv, kind::uniform, markup::stray, 10, {5, 1000});
   check_tiers(small::sentence_kv, kind::peaked, markup::sentences, 11, {9});
   check_tiers(small::r_kv, kind::uniform, markup::stray, 12, {3, 1000});
-  check_tiers(small::raas, kind::peaked, markup::stray, 13, {5});
+  check_tiers(small::pinned_prompt, kind::peaked, markup::stray, 13, {5});
   check_tiers(small::h2o, kind::ties, markup::stray, 14, {1000}, true);
 }
 

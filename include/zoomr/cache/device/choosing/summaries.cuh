@@ -7,7 +7,6 @@
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/policy/score/scores.cuh>
 #include <zoomr/policy/summarize/by_dimension.cuh>
-#include <zoomr/policy/summarize/typical_keys.cuh>
 
 namespace zoomr::inline v0::detail {
 

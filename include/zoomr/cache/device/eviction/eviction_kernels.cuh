@@ -83,7 +83,6 @@ template <class T>
 struct lanes_to_update {
   common_arrays<T> a;
   index_t position = 0;  // of the first query
-  index_t pinned = 0;    // tokens at the front that are never evicted
   index_t earlier = 0;   // slots before the first of the queries that are observed together
   float scale = 0.0f;    // of q . k; 0: 1 / sqrt(head_dim)
 
@@ -123,10 +122,8 @@ __global__ void __launch_bounds__(keep_threads)
     __syncthreads();
     const index_t seen = batch.context + q;
     observed_query observed;
-    observed.query = group[head % batch.group];
     observed.keys = kv_lanes.keys_of(head / batch.group, seen);
     observed.position = kv_lanes.position + q;
-    observed.pinned = kv_lanes.pinned;
     observed.work = kv_lanes.work_of(head, seen);
     observed.group = group;
     observed.head = head % batch.group;

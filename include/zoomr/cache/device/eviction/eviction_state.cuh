@@ -163,9 +163,9 @@ struct eviction_arrays {
   ZOOMR_HD view<float, 2> asked_of(index_t head) const {
     return {group_queries + std::int64_t{head} * model.group() * model.head_dim, {model.group(), model.head_dim}};
   }
-  /// Working memory beside the sums of a layer: where these are carried, `received` is free.  [count]
+  /// Working memory of an evictor that updates importance.  [count]
   ZOOMR_HD view<float> work_of(index_t head, index_t count) const {
-    return {(carried_tokens == 0 ? work : received) + std::int64_t{head} * tokens, {count}};
+    return {work + std::int64_t{head} * tokens, {count}};
   }
   /// Keys of one KV head, to work in.  [count, head_dim]
   ZOOMR_HD view<float, 2> keys_of(index_t kv_head, index_t count) const {

@@ -13,7 +13,6 @@
 #include <zoomr/cache/device/core.cuh>
 #include <zoomr/cache/device/eviction/eviction_kernels.cuh>
 #include <zoomr/policy/evict/rating.cuh>
-#include <zoomr/policy/evict/recently_attended_pages.cuh>
 #include <zoomr/policy/evict/redundancy_aware.cuh>
 
 namespace zoomr::inline v0::detail {
@@ -73,7 +72,7 @@ struct observing_layer {
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
-      const kv_lanes_type kv_lanes{arrays, asking.first, pinned(), slot_end(together), rule.scale};
+      const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, queue,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
@@ -168,7 +167,6 @@ void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& a
   const carried_sums& sums = state.sums;
   const index_t end = item.first + item.tokens, first = state.last_eviction(core.policy.evict.every);
   const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, core.held(state)};
-  observer.copy_keys(state.slot_end(end), queue);
   if (first < item.first) {
     observer.update_importance(view<const float, 3>(arrays.eviction.noted_of(item.seq, layer)),
                                first % core.sizes.noted, {first, item.first}, first, sums.slots, sums.half,

@@ -55,13 +55,11 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;
     observed.head = g;
-    observed.pinned = state.pinned(core.policy.zone);
     observed.earlier = before;
     observed.scale = core.limits.logits.scale;
     observed.logits = core.logits_of(state, layer, heads, 0).lane;
     for (index_t t = asking.first; t < asking.last; ++t) {
       observed.group = group_of(t);
-      observed.query = observed.group[g];
       observed.position = t;
       memory.update_importance(core.policy.evict, observed, state.slot_end(t + 1), memory.sums(g, held));
     }
