@@ -23,7 +23,7 @@ namespace decode::device {
 
 /// Where details live, if not on the device alone.
 struct details_room {
-  // device: 0 if there are none; host: pinned memory, 0 for as much as is needed, unless a file has a size
+  // device: 0 if there are none; host: pinned memory, 0 for as much as is needed
   zoomr::tier_bytes tiers;
   index_t segments = 0;  // room in the index; 0: for as many as there are tokens
 

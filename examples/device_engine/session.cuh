@@ -67,8 +67,6 @@ class device_session : public decoder {
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_frames} : std::int64_t{model.layers} * sizes.pages) * block;
     made.reserved.host = host_bytes_;
-    if (sizes.host_blocks > 0)
-      made.reserved.file = std::int64_t{model.layers} * sizes.pages * sizes.page_numbers() * four;
     const index_t scales = cache_.arrays().scales_of(sizes, sizes.segments);
     made.reserved.summaries =
         std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);
@@ -155,7 +153,6 @@ class device_session : public decoder {
     copy_from_device(logits_.get().data(), net_.logits(), logits_.get().size_bytes(), net_.on());
     step.commit(count, net_.on());
     wait_for(net_.on());
-    if constexpr (tiered) cache_.expect_pages_came();
     (decodes ? cost_.tokens : cost_.prompt_tokens) += count;
   }
 

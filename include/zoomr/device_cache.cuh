@@ -34,15 +34,10 @@ namespace zoomr::inline v0 {
 /// room is read where it is, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
 /// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
 /// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an order of replacement of
-/// its own; the placement's serves a file (below), and its transfers are the host's.
+/// its own; the placement's, and its transfers, are the host's. There is no file under pinned memory.
 ///
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.
-///
-/// With `config.tiers.file` all pages have room in a file instead, and `config.tiers.host` bytes of pinned memory hold
-/// those that are in use (cache/device/tiers/file_tier.cuh). They must hold what a step writes and summarises in all
-/// layers, for an evictor all of its sequences, and one layer of what it reads, two with `prefetch`; `begin` refuses
-/// what has no room. A page that cannot be read or written is an error of the next `begin`; see there.
 ///
 /// Details of every other placement are on the device.
 /// @tparam T        storage type of keys and values
@@ -82,9 +77,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     return allocated(0, [&] { return checks::bytes(model, policy_type(policy), limits, splits); });
   }
 
-  /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool, or with a file as
-  /// much as config.tiers.host says; 0 for others.
-  /// @throws precondition_error as `bytes`, where there is a file
+  /// Pinned memory of the host that a cache with a tiered placement needs: all pages of its pool; 0 for
+  /// others.
   static byte_count host_bytes(const shape& model, const Policy& policy, const config& limits) {
     return checks::host_bytes(model, policy_type(policy), limits);
   }
@@ -120,14 +114,6 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(device) if something that was enqueued before has failed
   /// @cost   1 to 3 questions to CUDA where tables were still on their way when it was last asked, otherwise none
   bool ready() const { return core_->uploads.ready(); }
-  /// With a file under pinned memory: says, once, whether a page could not be read or written. What steps have given
-  /// since means nothing, and their tokens must be rolled back or their sequences closed; nothing else is lost. `begin`
-  /// asks it too. Whoever uses what a step gives before the next `begin` asks it when the stream has passed the step.
-  /// @throws error(storage) if so; the sentence says which page, and why
-  void expect_pages_came() requires tiered {
-    const auto known = [this](index_t sequence) -> index_t& { return core_->state(sequence).known_segments; };
-    if (core_->file) core_->file->expect_no_fault(known);
-  }
   /// Waits until it is: until the device has come to the last copy of the step four before the next one.
   /// @throws error(device) if something that was enqueued before has failed
   void wait() { core_->uploads.wait(); }
@@ -136,7 +122,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param fixed  for a graph: what is enqueued covers any step without prompt tokens
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow; nothing has changed
   /// @throws error(busy) unless `ready`; nothing has changed
-  /// @throws error(storage) as `expect_pages_came` does; error(device) as `ready` does
+  /// @throws error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
     core_->home.expect_current("begin");
     const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
@@ -147,13 +133,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     };
     base::plan_step(items, check, [&] {
       expect_ready();
-      if constexpr (tiered) expect_pages_came();
       for (const step_item& item : items) plan_item(item);
       core_->listed[detail::step_table::first_pass].clear();
       if constexpr (in_engine) {
         take_engine_pages(*core_, items);
       } else {
-        if constexpr (tiered) expect_pinned_room(*core_);
         take_pages_to_write(*core_);
       }
       core_->list_step();
@@ -228,12 +212,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param read  what read_tiers has brought
   /// @cost  some sums on the host
   arena_statistics tiers(const arena_counts& read) const requires tiered {
-    arena_statistics result = statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
-    if (core_->file) {
-      result.file_in = core_->file->blocks.file_in();
-      result.file_out = core_->file->blocks.file_out();
-    }
-    return result;
+    return statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
   }
   /// Where everything is on the device, for whoever wants to look; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }

@@ -18,7 +18,6 @@
 #include "sampler.hpp"
 #include "session.cuh"
 #include "session.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/tolerance.hpp"
 #include "token_classes.hpp"
 #include "tokenizer.hpp"
@@ -246,37 +245,9 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->in_place + cost.arena->prefetched) * block);
   room.tiers.host = cost.reserved.host - 1;
   CHECK(refused().find("tiers.host must be 0 or at least") != std::string::npos);
-
-  // Pinned memory for some of the pages, and a file behind it.
-  zoomr_test::temporary_folder folder;
-  const std::string path = folder.path();
+  room.tiers.host = 0;
   room.tiers.file = cost.reserved.host;
-  room.tiers.path = path.c_str();
-  room.tiers.host = cost.reserved.host + block;
-  room.tiers.device = 1;  // tables take more
-  for (std::size_t at = 0; (at = refused().find("at least ")) != std::string::npos;)
-    room.tiers.device = std::stoll(refused().substr(at + 9));
-  const auto written_over_file = [&] {
-    session_type filed(net, moved, of.most(), of.classes, room);
-    const text got_from_file = write(filed, of);
-    const device::run_cost behind = filed.cost();
-    CHECK(behind.reserved.file == cost.reserved.host);
-    CHECK(behind.reserved.host <= room.tiers.host);
-    return got_from_file;
-  };
-  for (int eighths = 3;; ++eighths) {
-    REQUIRE(eighths <= 8);
-    room.tiers.host = cost.reserved.host / 8 * eighths + block;
-    try {
-      const text from_file = written_over_file();
-      CHECK(from_file.tokens == expected.tokens);
-      CHECK(from_file.logits == expected.logits);
-      return;
-    } catch (const zoomr::precondition_error&) {  // too little for anything
-    } catch (const zoomr::error& too_little) {
-      REQUIRE(too_little.code() == zoomr::errc::capacity);
-    }
-  }
+  CHECK(refused().find("config.tiers.file must be 0") != std::string::npos);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include "support/device_memory.hpp"
 #include "support/inputs.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/voters.hpp"
 
 namespace {
@@ -122,17 +121,11 @@ byte_count with_arena(const Policy& policy, const config& limits) {
 
 /// Stepping: what is enqueued anew for each step. Replaying: two graphs, made at the first step after the prompt.
 template <class Policy>
-std::vector<std::vector<float>> played(const Policy& policy, bool replayed, const char* path) {
+std::vector<std::vector<float>> played(const Policy& policy, bool replayed) {
   config limits;
   limits.max_tokens = 400, limits.max_batched_tokens = 64, limits.max_draft_tokens = most, limits.max_segments = 401;
   limits.classes = zoomr_test::classes;
   if constexpr (tiered_placement<decltype(policy.placement)>) limits.tiers.device = with_arena(policy, limits);
-  if (path != nullptr) {  // all of one layer has room in pinned memory, and what a chunk of the prompt writes
-    const byte_count page = 16 * kv_heads * 2 * dim * 2;
-    const std::int64_t pages = pages_for(limits.max_tokens);
-    limits.tiers.path = path, limits.tiers.file = layers * pages * page;
-    limits.tiers.host = (pages + layers * 5 + pinned_spares) * page;
-  }
   cached<Policy> with(policy, zoomr_test::with_voters(policy, limits, {layers, heads, kv_heads, dim}));
   const auto text = zoomr_test::text_of(zoomr_test::markup::pairs, length + 2, prompt_length, 3);
   zoomr_test::stream_graph graphs[2];
@@ -165,12 +158,11 @@ std::vector<std::vector<float>> played(const Policy& policy, bool replayed, cons
   return all;
 }
 
-/// @param path  of a file behind pinned memory, or nullptr
 template <class Policy>
-void check(const Policy& policy, const char* path = nullptr) {
-  const auto stepped = played(policy, false, nullptr);
+void check(const Policy& policy) {
+  const auto stepped = played(policy, false);
   CHECK(stepped.size() > (length - prompt_length) / 2);
-  CHECK(played(policy, true, path) == stepped);
+  CHECK(played(policy, true) == stepped);
 }
 
 }  // namespace
@@ -190,7 +182,5 @@ TEST_CASE("a replayed graph gives what stepping gives") {
   check(presets::full);
   check(with_placement(presets::full, tiered<>{}));  // a side stream forks and joins in the graph
   check(with_placement(mass, tiered<>{}));
-  zoomr_test::temporary_folder folder;
-  const std::string path = folder.path();
-  check(with_placement(mass, tiered<>{.prefetch = false}), path.c_str());  // functions of the host are in the graph
+  check(with_placement(mass, tiered<>{.prefetch = false}));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random interleavings on a device, under the shim, against the host: texts in chunks and drafts, steps that are
-// dropped, rollbacks, items that are passed whole; every policy, in memory of its own, over tiers (with a file too) and
-// as for a graph; several sequences; streams and blocks at random. Under evictors drafts have up to 16 tokens,
+// dropped, rollbacks, items that are passed whole; every policy, in memory of its own, over tiers and as for a
+// graph; several sequences; streams and blocks at random. Under evictors drafts have up to 16 tokens,
 // elsewhere 6. Selections must be the host's, outputs within tolerance.
 //
 // ZOOMR_DEVICE_OPERATIONS steps and rollbacks on the device in all, or just about; ZOOMR_DEVICE_SEED the first seed. A
@@ -9,9 +9,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <cache/device/tiers/file_limits.hpp>
+#include <cache/device/tiers/arena_limits.hpp>
 #include <cache/support/small_policies.hpp>
-#include <support/temporary_folder.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
 #include <cstdio>   // std::fprintf
@@ -27,8 +26,6 @@ std::int64_t number(const char* variable, std::int64_t otherwise) {
   const char* const given = std::getenv(variable);
   return given == nullptr ? otherwise : std::strtoll(given, nullptr, 10);
 }
-
-std::int64_t pages_from_file = 0;  // of one layer
 
 /// Everything until the end of a scope at times that a seed gives, and each launch's blocks in another order.
 struct at_random {
@@ -72,39 +69,6 @@ void check_in_arena(const Policy& policy, kind look, markup text, std::uint64_t 
   compare(host.at(0).log, device.at(0).log);
 }
 
-/// The same in front of a file, while another sequence lies there, most of the time.
-template <class Policy>
-void check_before_file(const Policy& policy, kind look, markup text, std::uint64_t seed, index_t slots) {
-  auto moved = with_placement(policy, zoomr::tiered<>{});
-  moved.placement.prefetch = seed % 2 == 0;
-  const shape deep{4, 4, 2, 8};  // so that the pages of some layers can go while others are read
-  const auto prompt = static_cast<index_t>(20 + seed * 7 % 20);
-  const std::vector<tape> says{make_tape(deep, look, text, tokens, prompt, seed),
-                               make_tape(deep, look, text, tokens, prompt + 10, seed + 1)};
-  const zoomr::config limits = long_draft_limits(policy, 2);
-  const auto play = [&](auto& plays, const auto& with) {
-    for (const tape& each : says) plays.open(each);
-    plays.play_plainly(1, 60);
-    play_wildly(plays, with, seed, longest_draft_of(with));
-    plays.play_plainly(1);
-  };
-  player<Policy> host(deep, policy, limits);
-  play(host, policy);
-  temporary_folder folder;
-  const std::string path = folder.path();
-  const std::int64_t before = operations_on_device;
-  const std::int64_t least = least_blocks(limits, deep, moved.placement.prefetch);
-  enough_blocks(least, all_blocks(limits, deep), [&](std::int64_t blocks) {
-    operations_on_device = before;  // what was played until a refusal is not counted
-    device_player<decltype(moved)> device(deep, moved, file_limits(moved, limits, blocks, slots, path.c_str(), deep));
-    device.cache.fixed = seed % 4 < 2;
-    play(device, moved);
-    for (index_t v : {0, 1}) compare(host.at(v).log, device.at(v).log);
-    device.cache.cache().expect_pages_came();
-    pages_from_file += device.cache.cache().tiers({}).file_in / page_bytes(deep);
-  });
-}
-
 template <class Policy>
 void one_life(const Policy& policy, std::uint64_t seed) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
@@ -115,14 +79,11 @@ void one_life(const Policy& policy, std::uint64_t seed) {
   const at_random schedule(seed);
   const index_t slots = random.between(1, 12);
   constexpr bool has_tiers = !Policy{}.placement.frees_unreachable && !reads_keys<Policy>;
-  switch (random.roll() % 5) {
+  switch (random.roll() % 4) {
     case 0:
       if constexpr (has_tiers) return check_in_arena(policy, look, text, seed, slots);
       [[fallthrough]];
     case 1:
-      if constexpr (has_tiers) return check_before_file(policy, look, text, seed, slots);
-      [[fallthrough]];
-    case 2:
       return check_together(policy, seed, longest_draft_of(policy));
     default:
       return check(policy, look, text, seed, seed % 4 == 0, 0, {}, longest_draft_of(policy));
@@ -150,9 +111,7 @@ TEST_CASE("whatever comes in whatever order, a device chooses what the host choo
                    static_cast<unsigned long long>(seed));
     }
   }
-  std::printf("%lld steps and rollbacks on the device, %lld pages of a layer from files\n",
-              static_cast<long long>(operations_on_device - before), static_cast<long long>(pages_from_file));
-  if (wanted > 10000) CHECK(pages_from_file > 0);
+  std::printf("%lld steps and rollbacks on the device\n", static_cast<long long>(operations_on_device - before));
 }
 
 }  // namespace zoomr_test

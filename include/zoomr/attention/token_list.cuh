@@ -42,24 +42,6 @@ struct paged_layer {
 template <class T>
 using stored_layer = paged_layer<const T>;
 
-/// The same where pages may be in any order: a table says where.
-template <class Number>
-struct scattered_layer : private paged_layer<Number> {
-  using plain = paged_layer<Number>;
-  using plain::keys, plain::values, plain::page_bits;
-  const index_t* places = nullptr;  // [pages]  of each page; nullptr: in the order of their numbers
-
-  scattered_layer() = default;
-  ZOOMR_HD scattered_layer(const plain& pages, const index_t* where = nullptr) : plain(pages), places(where) {}
-  ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
-    if (places != nullptr) slot = places[slot >> page_bits] << page_bits | (slot & ((1 << page_bits) - 1));
-    return plain::offset(slot, kv_head);
-  }
-  ZOOMR_HD scattered_layer<const Number> read_only() const { return {plain::read_only(), places}; }
-  /// @pre  pages are in the order of their numbers
-  ZOOMR_HD const plain& in_order() const { return *this; }
-};
-
 /// The same where some pages are in an arena on the device, and the others in memory of the host that the device can
 /// read. Slots below `arena_end` are those of the arena; slot arena_end + s is slot s of the host.
 ///

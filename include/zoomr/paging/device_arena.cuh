@@ -6,8 +6,8 @@
 // page has parts, each frame is one part of a page, and takes any part of any page.
 //
 // Kernels alone read and write it (cache/device/tiers/fetching.cuh), in the order of the stream; the host carves and
-// clears it once. All pages are in pinned memory of the host, or in a file under that (pinned_blocks.hpp), and what is
-// appended is written to both: so a block can be dropped at any time. A pass is the reading of one layer, as in
+// clears it once. All pages are in pinned memory of the host, and what is appended is written to both:
+// so a block can be dropped at any time. A pass is the reading of one layer, as in
 // paging/tiers/replacement.hpp, and passes are counted from 1.
 #pragma once
 
@@ -88,10 +88,8 @@ struct device_arena {
   index_t* block_frames = nullptr;  // [layers][pages][page_parts]  the block's frame + 1
   index_t* block_in = nullptr;      // [frames]  its block + 1
   unsigned* used = nullptr;         // [frames]  pass of the last use, or of the next, if that is expected
-  index_t* host_pages = nullptr;  // [layers][pages]  where pinned memory has a page, if it was asked for; nullptr: all
-                                  // pages are there, by number
-  unsigned* came_for = nullptr;   // [frames]  pass for which the block was prefetched
-  index_t* grants = nullptr;      // [frames]  those that this pass's requests get
+  unsigned* came_for = nullptr;     // [frames]  pass for which the block was prefetched
+  index_t* grants = nullptr;        // [frames]  those that this pass's requests get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
   unsigned* stamps = nullptr;          // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
   index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
@@ -105,11 +103,10 @@ struct device_arena {
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
   /// @param arena_frames     blocks that the arena holds, a multiple of `parts`
-  /// @param filed          some pages are in a file
   /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
   /// @param table_entries  of the sequences' page tables; each has `parts` places
   /// @param page_numbers   keys and values of a page, of all KV heads
-  void carve(carver& from, index_t arena_frames, bool filed, index_t layers, index_t pages, index_t parts,
+  void carve(carver& from, index_t arena_frames, index_t layers, index_t pages, index_t parts,
              std::int64_t table_entries, std::int64_t page_numbers) {
     frames = arena_frames;
     blocks_ = std::int64_t{layers} * pages * parts;
@@ -126,7 +123,6 @@ struct device_arena {
     of_class = from.take<index_t>(place_blocks(frames) * arena_classes);
     stretches = from.take<arena_stretch>(place_blocks(frames));
     counts = from.take<arena_counts>(1);
-    if (filed) host_pages = from.take<index_t>(std::int64_t{layers} * pages);
   }
   /// Enqueues what makes it empty; the copies themselves need no initial value.
   void clear(stream queue) const {

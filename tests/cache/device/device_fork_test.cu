@@ -2,9 +2,7 @@
 // Forks on the device: each goes on as if it were alone, whatever the others write.
 #include <cache/device/device_against_host.hpp>
 #include <cache/device/tiers/arena_limits.hpp>
-#include <cache/device/tiers/file_limits.hpp>
 #include <cache/support/small_policies.hpp>
-#include <support/temporary_folder.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
@@ -207,41 +205,6 @@ TEST_CASE("forks over tiers: a copy comes where the arena still had another page
   };
   check(small::quest, 15);
   check(small::h2o, 16);
-}
-
-TEST_CASE("forks over pinned memory that does not hold all pages, and a file behind it") {
-  auto policy = with_placement(small::quest, zoomr::tiered<>{});
-  policy.placement.prefetch = false;
-  const tape says = make_tape(model, kind::uniform, markup::pairs, tokens, 37, 15);
-  const tape other = make_tape(model, kind::peaked, markup::sentences, tokens, 30, 16);  // lies in the file meanwhile
-  const zoomr::config limits = limits_for(tokens, most_voices + 1);
-  const auto play = [&](auto& plays, const auto& with, std::vector<result_log>& logs) {
-    std::vector<tape> texts;
-    plays.open(other);
-    plays.play_plainly(0, tokens - 4);
-    const auto waits = std::exchange(plays.voices, {});
-    play_forks(plays, with, says, texts, 15);
-    for (const auto& each : plays.voices) logs.push_back(each.log);
-    plays.voices = waits;
-    plays.play_plainly(0);
-    logs.push_back(plays.at(0).log);
-  };
-  player<std::remove_const_t<decltype(small::quest)>> host(model, small::quest, limits);
-  std::vector<result_log> expected;
-  play(host, small::quest, expected);
-  temporary_folder folder;
-  zoomr::byte_count from_file = 0;
-  const std::int64_t first = 4 * model.layers + most_voices * zoomr::pages_for(tokens);
-  enough_blocks(first, all_blocks(limits, model), [&](std::int64_t blocks) {
-    const std::string path = folder.path();
-    device_player<decltype(policy)> device(model, policy, file_limits(policy, limits, blocks, 9, path.c_str()));
-    std::vector<result_log> got;
-    play(device, policy, got);
-    REQUIRE(got.size() == expected.size());
-    for (std::size_t v = 0; v < got.size(); ++v) compare(expected[v], got[v]);
-    from_file = device.cache.cache().tiers({}).file_in;
-  });
-  CHECK(from_file > 0);
 }
 
 TEST_CASE("over tiers a copy counts where the arena still has what its page held before") {

@@ -70,6 +70,25 @@ TEST_CASE("a device cache refuses to measure captured attention") {
         std::string::npos);
 }
 
+TEST_CASE("a device cache refuses a file under its pinned memory, and pinned memory for a part of its pages") {
+  const auto policy = with_placement(small::snapkv, zoomr::tiered<>{});
+  using tiered_cache = zoomr::device_cache<std::remove_const_t<decltype(policy)>, float, 8, 2>;
+  zoomr::config limits = limits_for(60, 2);
+  limits.tiers.device = 1 << 20;
+  const auto refused = [&] { return mistake_of([&] { tiered_cache::bytes(of_device, policy, limits, 2); }); };
+  CHECK(refused() == "");
+  limits.tiers.file = 1 << 30;
+  limits.tiers.path = "/tmp/details";
+  CHECK(refused() ==
+        "zoomr: device_cache: all pages are in pinned memory, with no file under it: config.tiers.file must be 0");
+  limits.tiers.file = 0;
+  const zoomr::byte_count all = tiered_cache::host_bytes(of_device, policy, limits);
+  limits.tiers.host = all;
+  CHECK(refused() == "");
+  limits.tiers.host = all - 1;
+  CHECK(refused() == "zoomr: config: tiers.host must be 0 or at least device_cache::host_bytes(...)");
+}
+
 TEST_CASE("a device cache refuses tables of scales") {
   const std::vector<float> ones(4, 1.0f);
   for (const bool of_keys : {true, false}) {

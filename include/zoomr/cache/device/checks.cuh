@@ -24,18 +24,14 @@ struct device_checks {
     return total;
   }
 
-  /// Pinned memory. With a file, what config.tiers.host has room for.
+  /// Pinned memory.
   /// @throws precondition_error as `bytes`
   static byte_count host_bytes(const shape& model, const policy_type& policy, const config& limits) {
     expect_possible(model, policy, limits);
     if (!tiered) return 0;
     const byte_count page = bounded_product({model.kv_heads, page_tokens, model.head_dim + model.stored_value_width(),
                                              static_cast<std::int64_t>(sizeof(T))});
-    if (limits.tiers.file == 0) return bounded_product({pages_for(pool_tokens(policy, limits)), model.layers, page});
-    expect(model, policy, limits, 0);
-    const device_sizes sizes(model, policy, limits, 1, pages_in::tiers);
-    const index_t blocks = blocks_before_file<T>(sizes, limits, core_type::prefetches(policy, model));
-    return bounded_product({std::int64_t{blocks} + pinned_spares, page});
+    return bounded_product({pages_for(pool_tokens(policy, limits)), model.layers, page});
   }
 
  private:
@@ -59,9 +55,11 @@ struct device_checks {
     if (problem == nullptr) problem = choices_problem(policy.value, HeadDim, tiered);
     if (problem == nullptr && tiered) {
       problem = device_sizes::tiers_problem(model, policy, limits);
-      const bool in_host = limits.tiers.file == 0 && limits.tiers.host != 0;
-      if (problem == nullptr && in_host && limits.tiers.host < host_bytes(model, policy, limits)) {
-        problem = "config: without tiers.file, tiers.host must be 0 or at least device_cache::host_bytes(...)";
+      if (problem == nullptr && limits.tiers.file != 0) {
+        problem = "device_cache: all pages are in pinned memory, with no file under it: config.tiers.file must be 0";
+      }
+      if (problem == nullptr && limits.tiers.host != 0 && limits.tiers.host < host_bytes(model, policy, limits)) {
+        problem = "config: tiers.host must be 0 or at least device_cache::host_bytes(...)";
       }
     }
     if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";

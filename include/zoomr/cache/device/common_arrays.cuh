@@ -50,8 +50,7 @@ template <class T>
 struct common_arrays {
   device_sizes sizes;
   device_table table;
-  T* pool = nullptr;  // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's, and where a
-                      // file is behind it [host_blocks + 1], in any order
+  T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;  // [sequences][sequence_pages]
   index_t heads_apart = 0;        // rows of it from KV head to KV head; 0: all of them have the same pages
@@ -88,7 +87,7 @@ struct common_arrays {
     sizes = cache;
     const shape& model = cache.model;
     if (cache.tiered) {
-      arena.carve(from, cache.arena_frames, cache.host_blocks > 0, model.layers, cache.pages, cache.page_parts,
+      arena.carve(from, cache.arena_frames, model.layers, cache.pages, cache.page_parts,
                   std::int64_t{cache.sequences} * cache.sequence_pages, cache.page_numbers());
     } else if (cache.in_engine) {
       engine = from.take<T*>(2 * std::int64_t{model.layers});
@@ -159,22 +158,14 @@ struct common_arrays {
     return {resummarize.sequence, i, segments_of(resummarize.sequence, resummarize.segments)[i], resummarize.held};
   }
   /// A page of the pool in one layer.
-  /// @pre  behind a file: it is held, or this pass has asked for it
   ZOOMR_HD T* page(index_t layer, index_t page) const {
-    const std::int64_t at = sizes.page_of(layer, page);
-    return pool + (arena.host_pages == nullptr ? at : arena.host_pages[at]) * sizes.page_numbers();
-  }
-  /// Where the pool begins for a layer: with its page 0, or with any page that pinned memory holds in front of a file.
-  ZOOMR_HD T* first_page(index_t layer) const {
-    return arena.host_pages == nullptr ? pool + sizes.page_of(layer, 0) * sizes.page_numbers() : pool;
+    return pool + sizes.page_of(layer, page) * sizes.page_numbers();
   }
   /// Keys and values of a layer by slot of the pool: that of the cache, or an engine's, whose addresses only the device
   /// finds here (device_core::layer).
-  /// @pre  as of `page`, for the slots that are looked for
-  ZOOMR_HD scattered_layer<T> layer(index_t layer) const {
+  ZOOMR_HD paged_layer<T> layer(index_t layer) const {
     if (engine != nullptr) return sizes.pages_at(engine[2 * layer], engine[2 * layer + 1]);
-    if (arena.host_pages == nullptr) return in_block(first_page(layer));
-    return {in_block(pool), arena.host_pages + sizes.page_of(layer, 0)};
+    return in_block(page(layer, 0));
   }
   /// The same of pages that are in a block of the cache's own layout.
   ZOOMR_HD paged_layer<T> in_block(T* block) const { return sizes.pages_at(block, block + sizes.to_value()); }

@@ -11,14 +11,12 @@
 #include <zoomr/cache/device/page_tables.cuh>
 #include <zoomr/cache/device/planned_tokens.cuh>
 #include <zoomr/cache/device/sequence.cuh>
-#include <zoomr/cache/device/tiers/file_tier.cuh>
 #include <zoomr/cache/device/uploads.cuh>
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/state/voter_table.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
-#include <memory>    // std::unique_ptr
 #include <optional>  // std::optional
 #include <vector>    // std::vector
 
@@ -43,9 +41,8 @@ struct device_core {
   step_table_values<table_lists> listed;      // of the step in progress
   step_table_values<device_table> on_device;  // where they go
   table_ring uploads;
-  std::optional<side_stream> beside;              // for what the next layer will read
-  std::unique_ptr<file_tier_of<Policy, T>> file;  // behind the pinned memory of a tiered placement
-  constant_copies constants;                      // tables of the engine's, as they were given to the constructor
+  std::optional<side_stream> beside;  // for what the next layer will read
+  constant_copies constants;          // tables of the engine's, as they were given to the constructor
   home_device home;
 
   /// Carves `memory`, and enqueues on `queue` the clearing of what must be zero before the first step: `arrived`,
@@ -67,9 +64,6 @@ struct device_core {
       arrays.pool = static_cast<T*>(details);
       arrays.arena.clear(queue);
       if (prefetches(host_policy, model)) beside.emplace();
-      if (sizes.host_blocks > 0) {
-        file = std::make_unique<file_tier_of<Policy, T>>(sizes, arrays.pool, settings.tiers.path);
-      }
     }
     if (sizes.in_engine) copy_engine_layers(*this, queue);
     arrays.clear_counters(queue);
@@ -99,7 +93,6 @@ struct device_core {
                                                                  : pages_in::engine;
     cache_sizes result(model, policy, limits, splits, lie);
     if (result.tiered) {
-      result.host_blocks = blocks_before_file<T>(result, limits, prefetches(policy, model));
       const byte_count others = bytes_of(result) + device_arena<T>::tables * carver::alignment;
       result.size_arena(limits.tiers, others, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
     }
@@ -115,7 +108,7 @@ struct device_core {
   device_sequence& state_of(const planned_item& item) { return state(item.seq); }
 
   /// Keys and values of a layer, by slot of the pool.
-  scattered_layer<T> layer(index_t layer) const {
+  paged_layer<T> layer(index_t layer) const {
     if (!sizes.in_engine) return arrays.layer(layer);
     const engine_memory& engine = limits.engine;
     void* const values = sizes.model.values_in_keys ? engine.keys[layer] : engine.values[layer];

@@ -30,15 +30,8 @@ struct device_launches : device_pass<Policy, T> {
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, table, deciding, in_prompt, fixed}; }
 
   /// Sends the pass's table, and copies the pages that it lists.
-  /// @cost  a copy, and 1 launch if pages are shared that the step writes; in front of a file 1 more, and a function of
-  ///        the host
+  /// @cost  a copy, and 1 launch if pages are shared that the step writes
   void upload(stream queue) const {
-    if constexpr (tiered) {
-      if (core.file && table == step_table::first_pass) {
-        fetching().join(queue);
-        hold_pages(core, queue);
-      }
-    }
     pass::upload(queue);
     const index_t copies = core.listed[table].counts().copies;
     if (copies == 0) return;

@@ -37,7 +37,6 @@ struct device_sizes {
   index_t decode_tiles = 0;     // of these; 0: there are no drafts, each token reads alone
   index_t pages = 0;            // of the pool
   index_t arena_frames = 0;     // blocks that the device holds of a tiered placement
-  index_t host_blocks = 0;      // pages of one layer in pinned memory, where a file is behind it; 0: all of them
   index_t page_parts = 1;       // blocks of a page in one layer: 1, or one for each KV head
   index_t part_bits = 0;        // 2^part_bits are as many or more
   index_t sequence_pages = 0;   // of one sequence
@@ -71,7 +70,7 @@ struct device_sizes {
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
-  /// @param lie           where; of a tiered placement `arena_frames` and `host_blocks` stay 0: others size them
+  /// @param lie           where; of a tiered placement `arena_frames` stays 0: others size it
   /// @pre   `expect_possible` has let them pass, and `problem` has no sentence for them
   device_sizes(const shape& model_shape, const any_policy& policy, const config& limits, index_t with_splits,
                pages_in lie)
@@ -124,13 +123,12 @@ struct device_sizes {
   /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
-    bool fits = steps_of_closings(limits.tiers.file > 0) * (limits.max_batched_tokens + 3 * sequences) <= unlimited &&
+    bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
     return fits ? nullptr
-                : "device_cache: max_batched_tokens + 3 sequences (5 times that over a file), rollback_tokens + "
-                  "max_draft_tokens, 4 segments and "
+                : "device_cache: max_batched_tokens + 3 sequences, rollback_tokens + max_draft_tokens, 4 segments and "
                   "sequences * (rollback_tokens + 2) must be less than 2^31";
   }
 
@@ -201,12 +199,8 @@ struct device_sizes {
   index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
   /// Of one token under one row: details and summary of each segment, and two zones.
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
-  /// Steps whose closed segments one table may list: where a file has failed those of the four before come again.
-  static constexpr std::int64_t steps_of_closings(bool filed) { return filed ? 5 : 1; }
   /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
-  index_t most_closings() const {
-    return static_cast<index_t>(steps_of_closings(host_blocks > 0) * (max_batched_tokens + 3 * sequences));
-  }
+  index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
   /// Pages that hold so many slots.
   ZOOMR_HD index_t pages_of(index_t slots) const {
     return (slots >> page_bits) + ((slots & ((1 << page_bits) - 1)) != 0 ? 1 : 0);

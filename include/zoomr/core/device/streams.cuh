@@ -40,9 +40,6 @@ inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_cou
 inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
   simt::enqueue(queue, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
-inline void enqueue_call(void (*call)(void*), void* argument, stream queue) {
-  simt::enqueue(queue, [=] { call(argument); });
-}
 
 /// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
 class pinned_memory {
@@ -91,13 +88,6 @@ inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_cou
 inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
   expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), queue),
                  "device memory could not be cleared");
-}
-/// Enqueues call(with), a function of the host in a thread of CUDA's: it comes after what the stream was given before,
-/// and what is given later waits for it. A graph holds both arguments, and calls it in each launch.
-/// @param call  throws nothing, and calls nothing of CUDA
-/// @throws error(device) if it cannot be enqueued
-inline void enqueue_call(void (*call)(void*), void* argument, stream queue) {
-  expect_success(cudaLaunchHostFunc(queue, call, argument), "a function of the host could not be enqueued");
 }
 
 /// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what

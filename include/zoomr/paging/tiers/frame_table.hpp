@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Which blocks are in a memory that has room for some of them: of a tier of a host's cache (tier.hpp), or the
-// pinned memory of a device's (paging/pinned_blocks.hpp).
+// L3. Which blocks are in a memory that has room for some of them: of a tier of a host's cache (tier.hpp).
 #pragma once
 
 #include <zoomr/paging/tiers/replacement.hpp>

@@ -13,7 +13,7 @@ namespace zoomr::inline v0::detail {
 /// The keys of a segment's cue in one KV lane, as they are stored: of those that the KV lane still holds.
 template <class T>
 struct stored_cue {
-  scattered_layer<const T> layer;
+  stored_layer<T> layer;
   view<const index_t> pages;  // [pages of the sequence]
   index_t kv_head;
   token_range slots;  // of the KV lane, without gaps

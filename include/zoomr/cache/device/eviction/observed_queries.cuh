@@ -36,14 +36,14 @@ struct observed_sum {
 /// Up to 32 queries of one layer that look at the tokens of one sequence.
 template <class T, class Number>
 struct observing_queries {
-  scattered_layer<const T> layer;  // only its keys are read
-  view<const index_t> pages;       // [pages of the sequence]
-  view<const Number, 3> queries;   // [rows, heads, head_dim]  in ascending order from row `first_row` on, the row after
-  index_t first_row = 0;           // the last being the first
-  index_t count = 0;               // queries
-  index_t context = 0;             // slots that the first one sees, its own the last; the next sees one more
-  index_t group = 1;               // query heads of a KV head
-  index_t known = 0;               // the first so many slots have received something before
+  stored_layer<T> layer;          // only its keys are read
+  view<const index_t> pages;      // [pages of the sequence]
+  view<const Number, 3> queries;  // [rows, heads, head_dim]  in ascending order from row `first_row` on, the row after
+  index_t first_row = 0;          // the last being the first
+  index_t count = 0;              // queries
+  index_t context = 0;            // slots that the first one sees, its own the last; the next sees one more
+  index_t group = 1;              // query heads of a KV head
+  index_t known = 0;              // the first so many slots have received something before
   float scale = 1.0f, soft_cap = 0.0f;  // of the logits; 0: no cap
   const float* slopes = nullptr;        // [heads]  of a bias by distance; nullptr: none. What follows is for it alone
   index_t position = 0;                 // of the first query

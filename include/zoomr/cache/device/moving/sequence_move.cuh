@@ -71,7 +71,7 @@ class sequence_move : choice_move<Policy, T> {
     expect_room(from, host_.limits, host_.sizes.most_segments, host_.sizes.kept, host_.pool.free_pages());
     become(to, from, host_.limits, host_.sizes.remembered, host_.sizes.query_parts > 0);
     take_pages(from, to, host_.pool);
-    each_page(from, to, false, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
+    each_page(from, to, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
       copy_rows(of_host, bytes_of(width), of_device, bytes_of(stride), bytes_of(width), rows, queue_);
     });
     const remembered_parts parts = remembered_of(host_.policy, host_.sizes, to);
@@ -104,7 +104,7 @@ class sequence_move : choice_move<Policy, T> {
     to.known_pages = static_cast<index_t>(to.pages.size());
     to.known_segments = to.segment_count();
     to.sums = {parts.summed, 0};
-    each_page(to, from, true, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
+    each_page(to, from, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
       copy_rows(of_device, bytes_of(stride), of_host, bytes_of(width), bytes_of(width), rows, queue_);
     });
     set_pages(device_, id, to.pages, queue_);
@@ -179,16 +179,9 @@ class sequence_move : choice_move<Policy, T> {
   static byte_count bytes_of(std::int64_t numbers) { return numbers * static_cast<byte_count>(sizeof(T)); }
 
   // visit(on the device, on the host, numbers from row to row on the device, numbers of a row, rows) for the keys of
-  // each page and layer, and for its values: both caches have them in the same order, the host without gaps. In front
-  // of a file a page is there until the next is visited.
-  // @param writes  what the device has of them is written
+  // each page and layer, and for its values: both caches have them in the same order, the host without gaps.
   template <class Visit>
-  void each_page(const token_state& of_device, const token_state& of_host, bool writes, Visit visit) {
-    const auto stored_at = [&](index_t layer, index_t page) {
-      if (!device_.file) return device_.arrays.page(layer, page);
-      wait();
-      return device_.file->blocks.reach(layer, page, writes);
-    };
+  void each_page(const token_state& of_device, const token_state& of_host, Visit visit) {
     const shape& model = device_.sizes.model;
     const index_t rows = model.kv_heads * page_tokens, values = model.stored_value_width();
     for (index_t layer = 0; layer < model.layers; ++layer) {
@@ -197,7 +190,7 @@ class sequence_move : choice_move<Policy, T> {
         const index_t page = of_device.pages[static_cast<std::size_t>(at)];
         if (page < 0) continue;
         T* const keys = lane.writable_key(at * page_tokens);
-        const paged_layer<T> stored = device_.arrays.in_block(stored_at(layer, page));
+        const paged_layer<T> stored = device_.arrays.in_block(device_.arrays.page(layer, page));
         visit(stored.keys, keys, stored.token_stride, lane.rows.key_width, rows);
         if (values > 0) {
           visit(stored.values, keys + std::int64_t{rows} * lane.rows.key_width, stored.token_stride, values, rows);

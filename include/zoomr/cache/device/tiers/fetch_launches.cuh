@@ -11,7 +11,6 @@
 #include <zoomr/cache/device/pass.cuh>
 #include <zoomr/cache/device/tiers/ahead.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
-#include <zoomr/cache/device/tiers/file_tier.cuh>
 #include <zoomr/cache/device/tiers/placing.cuh>
 
 #include <algorithm>  // std::any_of, std::min
@@ -32,7 +31,7 @@ struct fetch_launches : device_pass<Policy, T> {
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
-  /// @cost  4 launches, 2 if the plan fetches nothing; in front of a file 2 more, and a function of the host
+  /// @cost  4 launches, 2 if the plan fetches nothing
   void fetch(index_t layer, stream queue) const {
     if constexpr (tiered) {
       join(queue);
@@ -72,7 +71,6 @@ struct fetch_launches : device_pass<Policy, T> {
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, fetch_time time, stream queue) const {
     const bool ahead = time == fetch_time::ahead;
-    if (core.file) core.file->read(arrays(), layer, ahead, queue);
     const dim3 blocks = grid(place_blocks(core.arrays.arena.frames));
     launch({blocks, dim3(place_threads)}, queue, count_frames_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
@@ -90,9 +88,9 @@ struct fetch_launches : device_pass<Policy, T> {
       all.page_table = all.arena.places;
       all.heads_apart = all.sizes.page_parts > 1 ? all.sizes.sequences : 0;
       const stored_layer<T> arena = all.in_block(all.arena.memory).read_only();
-      return tiered_layer<T>(arena, all.first_page(layer), all.host_place(0) * page_tokens, all.sizes.part_bits);
+      return tiered_layer<T>(arena, all.page(layer, 0), all.host_place(0) * page_tokens, all.sizes.part_bits);
     } else {
-      return stored_layer<T>(core.layer(layer).in_order().read_only());
+      return stored_layer<T>(core.layer(layer).read_only());
     }
   }
 };

@@ -89,8 +89,8 @@ using logits_of_warps = shared_array<float, voter_threads / warp_lanes * kept_lo
 template <index_t HeadDim, class T>
 class segment_logits {
  public:
-  __device__ segment_logits(const scattered_layer<const T>& layer, view<const index_t> pages, index_t kv_head,
-                            token_range slots, logits_of_warps& kept)
+  __device__ segment_logits(const stored_layer<T>& layer, view<const index_t> pages, index_t kv_head, token_range slots,
+                            logits_of_warps& kept)
       : layer_(layer),
         pages_(pages),
         kv_head_(kv_head),
@@ -140,7 +140,7 @@ class segment_logits {
     return rule_(fused(scale_, warp_sums(partial), -0.0f), 0, mine, position_);
   }
 
-  const scattered_layer<const T>& layer_;
+  const stored_layer<T>& layer_;
   view<const index_t> pages_;
   index_t kv_head_;
   token_range slots_;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
   const device_token& token = a.table.tokens[t];
   const voter_kv_lane voter_lane = voting.kv_lanes[static_cast<index_t>(blockIdx.x) % voting.sizes.kv_lanes];
   const view<const segment> segments = a.segments_of(token.sequence, token.segments);
-  const scattered_layer<const T> layer = a.layer(voter_lane.layer).read_only();
+  const stored_layer<T> layer = a.layer(voter_lane.layer).read_only();
   constexpr index_t warps = voter_threads / warp_lanes;
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   const auto warp = static_cast<index_t>(blockIdx.y) * warps + static_cast<index_t>(threadIdx.x) / warp_lanes;
