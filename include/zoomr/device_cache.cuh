@@ -53,7 +53,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using checks = detail::device_checks<Policy, T, HeadDim, Group, Values>;
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
   static_assert(!scales_rows<T>, "device_cache: rows with scales of their own are for the host's cache");
-  static_assert(!in_blocks<T>, "device_cache: rows in blocks (q8_0, q4_0, mxfp8) are for the host's cache");
+  static_assert(!in_blocks<T>, "device_cache: rows in blocks are for the host's cache");
   static_assert(!evicts_tokens || device_observer<decltype(Policy::evict)>,
                 "device_cache: an evictor that observes needs `rate(evictor, seen, importance, block)` for the device "
                 "(policy/evict/rating.cuh)");

@@ -63,7 +63,7 @@ enum class voter_storage : std::uint8_t {
 /// (attention, summaries, eviction, the audit) sees what is stored times the scale. A scale that is a power of two
 /// adds no rounding of its own. Good for int8 is the largest magnitude that comes, divided by 127: with a scale of 1 it
 /// keeps whole numbers only; for float8 the same, divided by 448, if numbers come that are larger or mostly below 2^-6.
-/// Rows of scaled_int8, and blocks of q8_0, q4_0 and mxfp8, have scales of their own, on top of these.
+/// Rows of scaled_int8, and blocks, have scales of their own, on top of these.
 struct config {
   index_t max_sequences = 1;         // open at the same time
   index_t max_tokens = 4096;         // longest sequence

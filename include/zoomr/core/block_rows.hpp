@@ -37,57 +37,67 @@ struct mxfp8 {
   friend constexpr bool operator==(mxfp8, mxfp8) = default;
 };
 
-template <>
-constexpr const char* storage_name<q8_0>() {
-  return "q8_0";
-}
-template <>
-constexpr const char* storage_name<q4_0>() {
-  return "q4_0";
-}
-template <>
-constexpr const char* storage_name<mxfp8>() {
-  return "mxfp8";
-}
-
 inline constexpr index_t numbers_in_block = 32;
 
 namespace detail {
 
-/// How a block of `T` is written and read: what it takes, in `T`, the bits of a number's code, its scale, and codes.
-/// @tparam T  q8_0, q4_0, mxfp8; of all others there is none
-template <class T>
-struct block_codec {
-  static constexpr index_t size = 0;
+struct rows_of_blocks {
+  static constexpr bool scales_rows = false;
 };
 
-/// Scales that are float16.
+/// Codes that are numbers of a storage type of 8 bits.
+template <class Number>
+struct codes_in : rows_of_blocks {
+  using element = Number;
+  static constexpr index_t code_bits = 8;
+  ZOOMR_HD static constexpr float number(unsigned code) {
+    return to_float(Number{static_cast<decltype(Number::bits)>(code)});
+  }
+  static constexpr int code(float number) { return from_float<Number>(number).bits; }
+};
+
+/// A scale that is a float16.
 template <class T>
-struct float16_scales {
-  ZOOMR_HD static constexpr float scale(T stored) { return to_float(float16{stored.bits}); }
-  /// The nearest one, which is the largest finite one at most.
-  static constexpr T nearest(float scale) {
-    constexpr float most = 65504.0f;
-    return {from_float<float16>(scale > most ? most : scale < -most ? -most : scale).bits};
+ZOOMR_HD constexpr float float16_scale(T stored) {
+  return to_float(float16{stored.bits});
+}
+/// The nearest one, which is the largest finite one at most.
+template <class T>
+constexpr T nearest_float16_scale(float scale) {
+  constexpr float most = storage_traits<float16>::largest;
+  return {from_float<float16>(scale > most ? most : scale < -most ? -most : scale).bits};
+}
+
+}  // namespace detail
+
+// How a block of `T` is written and read:
+//   block_size     what it takes, in `T`
+//   code_bits      of a number's code, 8 or 4
+//   scale          of a block, as a float
+//   scale_for      the scale of 32 numbers of which the largest magnitude is known
+//   number, code   of a code, before the scale; of a number that has been divided by it
+//   element        if a code is a number of a storage type: vectors load it as this type
+
+template <>
+struct storage_traits<q8_0> : detail::codes_in<int8> {
+  static constexpr const char* name = "q8_0";
+  static constexpr index_t block_size = 17;
+  ZOOMR_HD static constexpr float scale(q8_0 stored) { return detail::float16_scale(stored); }
+  static constexpr q8_0 scale_for(const float*, float largest) {
+    return detail::nearest_float16_scale<q8_0>(largest / 127.0f);
   }
 };
 
 template <>
-struct block_codec<q8_0> : float16_scales<q8_0> {
-  static constexpr index_t size = 17, code_bits = 8;
-  static constexpr q8_0 scale_for(const float*, float largest) { return nearest(largest / 127.0f); }
-  ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
-  static constexpr int code(float number) { return from_float<int8>(number).bits; }
-};
-
-template <>
-struct block_codec<q4_0> : float16_scales<q4_0> {
-  static constexpr index_t size = 9, code_bits = 4;
+struct storage_traits<q4_0> : detail::rows_of_blocks {
+  static constexpr const char* name = "q4_0";
+  static constexpr index_t block_size = 9, code_bits = 4;
+  ZOOMR_HD static constexpr float scale(q4_0 stored) { return detail::float16_scale(stored); }
   static constexpr q4_0 scale_for(const float* numbers, float largest) {
-    if (largest == 0.0f) return nearest(-0.0f);
+    if (largest == 0.0f) return detail::nearest_float16_scale<q4_0>(-0.0f);
     index_t first = 0;
     while (first + 1 < numbers_in_block && numbers[first] != largest && numbers[first] != -largest) ++first;
-    return nearest(numbers[first] / -8.0f);
+    return detail::nearest_float16_scale<q4_0>(numbers[first] / -8.0f);
   }
   ZOOMR_HD static constexpr float number(unsigned code) { return static_cast<float>(static_cast<int>(code) - 8); }
   static constexpr int code(float number) {
@@ -97,8 +107,9 @@ struct block_codec<q4_0> : float16_scales<q4_0> {
 };
 
 template <>
-struct block_codec<mxfp8> {
-  static constexpr index_t size = 33, code_bits = 8;
+struct storage_traits<mxfp8> : detail::codes_in<float8> {
+  static constexpr const char* name = "mxfp8";
+  static constexpr index_t block_size = 33;
   static constexpr std::uint32_t largest_exponent = 8;  // 448 is 1.75 * 2^8
   ZOOMR_HD static constexpr float scale(mxfp8 stored) {
     const std::uint32_t power = std::uint32_t{stored.bits} << 23;
@@ -109,17 +120,11 @@ struct block_codec<mxfp8> {
     const std::uint32_t finite = exponent < 254 ? exponent : 254;
     return {static_cast<std::uint8_t>(finite < largest_exponent ? 0 : finite - largest_exponent)};
   }
-  ZOOMR_HD static constexpr float number(unsigned code) { return to_float(float8{static_cast<std::uint8_t>(code)}); }
-  static constexpr int code(float number) { return from_float<float8>(number).bits; }
 };
-
-}  // namespace detail
 
 /// What a block takes, in `T`; 0 where rows are numbers, one after the other.
 template <class T>
-inline constexpr index_t block_size = detail::block_codec<T>::size;
-template <class T>
-inline constexpr index_t block_size<const T> = block_size<T>;
+inline constexpr index_t block_size = storage_traits<T>::block_size;
 
 /// Rows are stored in blocks.
 template <class T>
@@ -139,7 +144,7 @@ ZOOMR_HD inline float number_at(const T* row, index_t d) {
   if constexpr (!in_blocks<T>) {
     return to_float(row[d]);
   } else {
-    using codec = detail::block_codec<T>;
+    using codec = storage_traits<T>;
     const T* const block = row + stored_size<T>(d);
     const auto* const codes = reinterpret_cast<const unsigned char*>(block + 1);
     const index_t i = d % numbers_in_block;
@@ -156,7 +161,7 @@ ZOOMR_HD inline float number_at(const T* row, index_t d) {
 /// @param block  [block_size<T>]  out
 template <class T>
 void store_block(const float* from, float scale, T* block) {
-  using codec = detail::block_codec<T>;
+  using codec = storage_traits<T>;
   float numbers[numbers_in_block];
   float largest = 0.0f;
   for (index_t i = 0; i < numbers_in_block; ++i) {

@@ -11,15 +11,17 @@ namespace zoomr::inline v0::detail {
 /// Kernels in vectors take rows of a multiple of so many numbers: half of the 32 partial sums (math/dot.hpp).
 inline constexpr index_t simd_dims = 16;
 
-/// The scale of mxfp8 of each byte.
-struct byte_scales {
+/// The scale of a block of each byte, where it is one.
+template <class T>
+struct scales_of_bytes {
   float at[256] = {};
 
-  constexpr byte_scales() {
-    for (std::uint32_t x = 0; x < 256; ++x) at[x] = block_codec<mxfp8>::scale({static_cast<std::uint8_t>(x)});
+  constexpr scales_of_bytes() {
+    for (std::uint32_t x = 0; x < 256; ++x) at[x] = storage_traits<T>::scale({static_cast<std::uint8_t>(x)});
   }
 };
-inline constexpr byte_scales mxfp8_scales;
+template <class T>
+inline constexpr scales_of_bytes<T> byte_scales;
 
 }  // namespace zoomr::inline v0::detail
 

@@ -165,21 +165,19 @@ using eight_bytes = std::int8_t __attribute__((vector_size(8)));
 }
 
 // Numbers of a block from the one with the number i on, before its scale.
-[[gnu::always_inline]] inline floats load_codes(const q8_0* block, std::uint32_t i) {
-  return load(reinterpret_cast<const int8*>(block + 1) + i);
+template <class T>
+[[gnu::always_inline]] inline floats load_codes(const T* block, std::uint32_t i) {
+  return load(reinterpret_cast<const typename storage_traits<T>::element*>(block + 1) + i);
 }
 [[gnu::always_inline]] inline floats load_codes(const q4_0* block, std::uint32_t i) {
   const ints pairs = widened(reinterpret_cast<const std::int8_t*>(block + 1) + i % 16);
   return __builtin_convertvector(((pairs >> (i < 16 ? 0 : 4)) & 15) - 8, floats);
 }
-[[gnu::always_inline]] inline floats load_codes(const mxfp8* block, std::uint32_t i) {
-  return load(reinterpret_cast<const float8*>(block + 1) + i);
-}
 /// The scale of a block, in each number of a vector.
 template <class T>
 [[gnu::always_inline]] inline floats block_scale(T stored) {
-  if constexpr (std::is_same_v<T, mxfp8>) {
-    return filled(mxfp8_scales.at[stored.bits]);
+  if constexpr (sizeof(T) == 1) {
+    return filled(byte_scales<T>.at[stored.bits]);
   } else {
     using shorts = std::uint16_t __attribute__((vector_size(2 * ZOOMR_SIMD)));
     return widened(reinterpret_cast<halves>(shorts{} + stored.bits));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/core/shape.hpp>
+#include <zoomr/core/storage_types.hpp>
 #include <zoomr/core/view.hpp>
 
 #include <cstdint>  // std::intptr_t
@@ -79,7 +80,7 @@ struct engine_memory {
     }
     for (const kv_strides& of_rows : {strides_of_keys(), values_apart}) {
       if (of_rows.page % together != 0 || of_rows.head % together != 0 || of_rows.token % together != 0) {
-        return "config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8";
+        return not_in_blocks.text;
       }
     }
     for (index_t layer = 0; layer < model.layers; ++layer) {
@@ -95,6 +96,9 @@ struct engine_memory {
   }
 
  private:
+  static constexpr detail::sentence_on_types not_in_blocks{
+      "config: engine's strides must be multiples of 32 numbers, which are a block of ", block_types{}, ""};
+
   static constexpr engine_memory dense(view<void* const> keys, view<void* const> values, index_t pages, index_t in_page,
                                        const kv_strides& of_keys, const kv_strides& of_values) {
     return {keys, values, pages, in_page, of_keys.page, of_keys.head, of_keys.token, of_values};

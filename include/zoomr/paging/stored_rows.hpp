@@ -22,7 +22,8 @@ void store_row(view<const float> from, float scale, T* row, [[maybe_unused]] ind
     float largest = 0.0f;
     for (const float x : from) largest = (std::max)(largest, std::abs(x));  // not NaN
     constexpr float end = (std::numeric_limits<float>::max)();
-    const float own = largest > 0.0f ? (std::min)((std::min)(largest, end) / 127.0f / scale, end) : 1.0f;
+    const float own =
+        largest > 0.0f ? (std::min)((std::min)(largest, end) / storage_traits<T>::largest / scale, end) : 1.0f;
     std::memcpy(static_cast<void*>(scale_of(row, slot, from.size())), &own, sizeof own);
     scale *= own;
   }

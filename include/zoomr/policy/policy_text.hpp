@@ -50,11 +50,8 @@ void write_value(const Value& value, text_taker& out) {
 /// The type in which an index is kept, where it is not float: stored_as is no field.
 template <class Component>
 constexpr const char* index_number() {
-  if constexpr (requires { typename Component::number; }) {
-    if (std::same_as<typename Component::number, bfloat16>) return storage_name<bfloat16>();
-    if (std::same_as<typename Component::number, float16>) return storage_name<float16>();
-    if (std::same_as<typename Component::number, float8>) return storage_name<float8>();
-    if (std::same_as<typename Component::number, int8>) return storage_name<int8>();
+  if constexpr (requires { requires index_number<typename Component::number>; }) {
+    return storage_name<typename Component::number>();
   }
   return nullptr;
 }

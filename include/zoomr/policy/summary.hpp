@@ -39,20 +39,26 @@ struct box {  ///< row[0] = lower, row[1] = upper side of a box around the cue's
 };
 }  // namespace summary
 
+/// What an index may keep in place of floats: boxes are rounded outwards to it.
+template <class T>
+concept index_number = requires(float x) {
+  storage_traits<T>::from_float_down(x);
+};
+
 /// Each summary has a scale: its numbers have 8 bits.
 template <class Number>
-inline constexpr bool scales_summaries = std::is_same_v<Number, float8> || std::is_same_v<Number, int8>;
+inline constexpr bool scales_summaries = index_number<Number> && sizeof(Number) == 1;
 
 /// What the largest of summary_magnitude is found by: it orders as the sizes of numbers do, infinity and NaN last.
 ZOOMR_HD constexpr std::uint32_t summary_magnitude(float value) { return bits_as<std::uint32_t>(value) & 0x7fffffffu; }
 
 /// The scale of a summary: the power of two that takes its largest number to the upper half of what `Number` can say,
-/// above 224 and to 448 at most (float8), or above 63.5 and to 127 at most (int8), so that nothing is beyond; but never
-/// below 2^-126. A summary with an infinity or NaN has the scale NaN: so have all its scores, and it ranks last.
+/// above half of its largest and to that at most, so that nothing is beyond; but never below 2^-126. A summary with an
+/// infinity or NaN has the scale NaN: so have all its scores, and it ranks last.
 /// @param largest  the largest summary_magnitude of its numbers
 template <class Number>
 ZOOMR_HD constexpr float summary_scale(std::uint32_t largest) {
-  constexpr auto top = bits_as<std::uint32_t>(std::is_same_v<Number, float8> ? 448.0f : 127.0f);
+  constexpr auto top = bits_as<std::uint32_t>(storage_traits<Number>::largest);
   constexpr std::uint32_t powers = (top >> 23) - 127;
   if (largest >= 0x7f800000u) return not_a_number;
   const std::uint32_t exponent = (largest + 0x7fffffu - (top & 0x7fffffu)) >> 23;  // one more beyond top's mantissa

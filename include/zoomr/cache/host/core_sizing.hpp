@@ -74,14 +74,15 @@ struct core_sizing {
       return Pool(sizes.model, limits.engine);
     }
   }
+  static constexpr sentence_on_types widths_in_blocks{
+      "config: a row of ", block_types{}, " is blocks of 32 numbers: head_dim and value_dim must be multiples of 32"};
   static layout sized(const shape& model, const any_policy& policy, const config& limits) {
     ZOOMR_EXPECTS(!Pool::may_fail || !policy.selects || !policy.score.reads_keys || policy.aggregate.queries > 0,
                   "a policy that scores by the keys of all KV heads reads them at each choice: not over tiers, where "
                   "only the keys of heads that vote are kept at hand");
     if constexpr (in_blocks<number>) {
       ZOOMR_EXPECTS(model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
-                    "config: a row of q8_0, q4_0 or mxfp8 is blocks of 32 numbers: head_dim and value_dim must be "
-                    "multiples of 32");
+                    widths_in_blocks.text);
     }
     if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
     if constexpr (Pool::owns_pages) {
