@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Summaries that have a scale, one after the other by the same block, against the host's.
 #include <zoomr/policy/any_policy_of.hpp>
+#include <zoomr/policy/summarize/by_dimension.cuh>
 #include <zoomr/policy/summarize/key_box.hpp>
-#include <zoomr/policy/summarize/key_cuboid.cuh>
+#include <zoomr/policy/summarize/key_cuboid.hpp>
 #include <zoomr/policy/summarize/key_mean.hpp>
 
 #include <doctest/doctest.h>

@@ -38,9 +38,7 @@ __device__ void make_summary(const Summarizer& summarize, const Cue& cue, index_
 /// The same of a summarizer that needs a dimension's keys twice: `of_dimension(count, key)`.
 /// @cost  reads each key as often as it does; no barrier
 template <class Summarizer, class Cue, class Keep>
-requires requires(const Cue& cue) {
-  Summarizer::of_dimension(cue.count(), [&](index_t t) { return cue.key(t, 0); });
-}
+requires requires(index_t count, float (*key)(index_t)) { Summarizer::of_dimension(count, key); }
 __device__ void make_summary(const Summarizer&, const Cue& cue, index_t head_dim, block_threads& block,
                              summary_scratch<Summarizer>&, Keep keep) {
   for (index_t d = block.thread(); d < head_dim; d += block.size()) {
