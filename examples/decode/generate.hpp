@@ -214,13 +214,13 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   return report;
 }
 
-/// Calls visit(T{}) for the storage type of a name.
-template <class Visit>
-auto with_storage(const std::string& name, Visit visit) {
-  if (name == zoomr::storage_name<zoomr::q8_0>()) return visit(zoomr::q8_0{});
-  if (name == zoomr::storage_name<zoomr::q4_0>()) return visit(zoomr::q4_0{});
-  if (name == zoomr::storage_name<zoomr::mxfp8>()) return visit(zoomr::mxfp8{});
-  return visit(0.0f);
+/// Calls visit(T{}) for the storage type of a name, among some types.
+template <class Visit, class First, class... Others>
+auto with_storage(const std::string& name, zoomr::type_list<First, Others...>, Visit visit) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (name != zoomr::storage_name<First>()) return with_storage(name, zoomr::type_list<Others...>{}, visit);
+  }
+  return visit(First{});
 }
 
 /// On a device. Choices stay there: what needs to see them is not counted.

@@ -290,5 +290,9 @@ struct sort {
 /// Adds the presets of one storage type: in a source for each, since each takes a while to compile.
 template <class T>
 void add(std::vector<sort>& all);
+template <class... T>
+void add_types(std::vector<sort>& all) {
+  (add<T>(all), ...);
+}
 
 }  // namespace soak

@@ -50,7 +50,7 @@ void write_value(const Value& value, text_taker& out) {
 /// The type in which an index is kept, where it is not float: stored_as is no field.
 template <class Component>
 constexpr const char* index_number() {
-  if constexpr (requires { requires index_number<typename Component::number>; }) {
+  if constexpr (requires { requires index_storage<typename Component::number>; }) {
     return storage_name<typename Component::number>();
   }
   return nullptr;
