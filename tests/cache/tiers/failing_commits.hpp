@@ -52,7 +52,10 @@ class speaker {
   }
 
   speaker(const Policy& policy, const zoomr::config& with, const tape& says)
-      : policy_(policy), says_(says), undo_(with.rollback_tokens), cache_(model, policy, with) {
+      : policy_(policy),
+        says_(says),
+        undo_(with.rollback_tokens),
+        cache_(model, policy, with_voters(policy, with, model)) {
     unit::script() = {};
     other_ = cache_.open();
     const std::vector<token_id> ids = says_.between(0, chunk);
@@ -378,6 +381,25 @@ void check_dropped_steps(const char* name, const Policy& policy) {
     CAPTURE(undo);
     say_in_spite_of_failures(policy, speaker<Policy>::limits(undo), speaker<Policy>::limits(undo));
   }
+}
+
+/// The sources that share the policies, so that each is compiled once.
+enum class share { evicts, chooses_thoughts_or_nothing, chooses_segments };
+template <class Policy>
+constexpr share share_of() {
+  if (decltype(Policy::evict)::observes) return share::evicts;
+  constexpr bool thoughts = requires(const Policy& of) { of.segment.prompt_piece; };
+  const bool all = thoughts || std::same_as<decltype(Policy::segment), zoomr::unsegmented>;
+  return all ? share::chooses_thoughts_or_nothing : share::chooses_segments;
+}
+
+/// Calls `test(name, policy)` for each policy of a source's share, if it can be in tiers.
+template <share Own, class Test>
+void for_each_in_tiers(Test test) {
+  for_each_policy([&](const char* name, const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    if constexpr (share_of<policy_type>() == Own && !reads_all_keys<policy_type>) test(name, policy);
+  });
 }
 
 }  // namespace zoomr_test
