@@ -102,9 +102,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   app.add_option("--tiers", given.tiers_text,
-                 "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
-                 "memory, which a device needs pinned; "
-                 "segments=N: room in the index, which is on the device");
+                 "host=64MiB,file=PATH:16GiB: details move between these; with --device cuda device=64MiB,host=4GiB, "
+                 "where all are in pinned host memory; segments=N: room in the index");
   app.add_option("--threads", given.threads,
                  "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
       ->transform(number_in(1, zoomr::executor::most_threads));

@@ -219,7 +219,7 @@ class session {
       limits.voter_keys = c.voter_keys;
     }
     if (c.window == 0) return zoomr::kv_cache<Policy, T>(shape_of(c, c.layers), policy, limits);
-    if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
+    if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
     const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
     std::vector<cache_type> groups;
     groups.push_back(zoomr::kv_cache<Policy, T>(shape_of(c, c.layers - with_window), policy, limits));

@@ -32,8 +32,8 @@ math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
 paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/resident_keys.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
-paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp
-paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/tiers/frame_table.hpp
+paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp
+paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp
 paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp

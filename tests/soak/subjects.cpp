@@ -48,10 +48,11 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     if constexpr (!zoomr_test::reads_all_keys<Policy>) {
       const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
       made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
-        return make_subject<T>(
-            tiered,
-            with_tiers<T>(tiered, zoomr_test::with_voters(tiered, limits, stored.shape()), sizes, stored.shape()),
-            stored);
+        return make_subject<T>(tiered,
+                               zoomr_test::tiered_limits<T>(stored.shape(), tiered,
+                                                            zoomr_test::with_voters(tiered, limits, stored.shape()),
+                                                            sizes.frames, sizes.path),
+                               stored);
       };
     }
     made.grouped = [policy](const zoomr::config& limits, const widths& stored) {

@@ -170,7 +170,7 @@ CLI::App* add_speed(CLI::App& app, speed::options& given) {
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
   command->add_option("--tiers", given.tiers,
-                      "as of zoomr-decode: device=64MiB,host=4GiB,file=PATH:16GiB; of all policies but full");
+                      "as of zoomr-decode: host=64MiB,file=PATH:16GiB; of all policies but full");
   command->add_option("--threads", given.threads, "that multiply and attend")
       ->transform(number_in(1, zoomr::executor::most_threads))
       ->capture_default_str();

@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE_DEFINE("in blocks: over tiers the bits of one memory; what wa
     const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
     player<std::remove_const_t<decltype(moved)>, T> tiers(
         block_model, moved,
-        with_arena<T>(block_model, moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
+        tiered_limits<T>(block_model, moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
     const auto found = live(tiers, says, other, rest);
     for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
     CHECK(tiers.cache.tiers().misses > 500);

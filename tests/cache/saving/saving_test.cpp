@@ -263,7 +263,7 @@ TEST_CASE("a rollback goes as far back as it did") {
   for_each_policy(roll_back);
 }
 
-TEST_CASE("from one memory to tiers, over a file too, and back") {
+TEST_CASE("from one memory to tiers, and back") {
   const auto move = [](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
     unit::script() = {};
@@ -273,7 +273,7 @@ TEST_CASE("from one memory to tiers, over a file too, and back") {
     const tape says = text();
     for (const index_t until : {38, prompt, 97, 140}) {
       const std::string path = file_path();
-      const auto few = tiered_limits(model, moved, limits(), 8, 7, path.c_str());
+      const auto few = tiered_limits(model, moved, limits(), 8, path.c_str());
       resident_type plays(model, policy, limits()), back(model, policy, limits());
       plays.open(says);
       play_to(plays, until);
@@ -305,7 +305,7 @@ TEST_CASE("a transfer that fails while a sequence is saved or loaded changes not
     using player_type = player<std::remove_const_t<decltype(moved)>>;
     const tape says = text();
     const std::string paths[] = {file_path(), file_path(), file_path()};
-    const auto few = [&](int i) { return tiered_limits(model, moved, limits(), 8, 7, paths[i].c_str()); };
+    const auto few = [&](int i) { return tiered_limits(model, moved, limits(), 8, paths[i].c_str()); };
     player_type plays(model, moved, few(0));
     plays.open(says);
     play_to(plays, 100);

@@ -131,7 +131,7 @@ class token_choice {
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
   /// its own, before the queries are there.
-  /// @param keep  what is on the device of it is touched first, so that others make room
+  /// @param keep  what is in memory of it is touched first, so that others make room
   void prefetch(bool keep = false) {
     const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
                       (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));
