@@ -53,7 +53,7 @@ void recorder::step(const step_view& now) {
   for (const zoomr::attended_record& one : attended) second_pass |= one.position == position && one.second_pass;
   take_choices(position, second_pass);
   take_levels(position);
-  if (now.on_device) take_residency(now);
+  if (now.in_memory) take_residency(now);
   samples_.push_back({position, now.stats, now.bytes, now.tiers.value_or(zoomr::tier_statistics{})});
   attended.clear();
 }

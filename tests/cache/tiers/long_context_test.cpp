@@ -336,7 +336,7 @@ TEST_CASE("200,000 tokens are decoded in 128 MiB of memory and a file") {
   const std::int64_t each = reads.attended / (answer * model.layers * model.heads);
   CHECK((each >= 64 * zoomr::page_tokens && each <= 65 * zoomr::page_tokens));
   const double file_in = mib(after.bytes_in - before.bytes_in) / answer;
-  CHECK(file_in > 1.0);  // what is asked for lies far away
+  CHECK(file_in > 0.5);  // what is asked for lies far away
 
   // Not counted are the engine, a thread's stack and what the heap adds.
   constexpr byte_count allowance = byte_count{1} << 20;

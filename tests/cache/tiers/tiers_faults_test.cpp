@@ -34,12 +34,12 @@ const tape& says(index_t voice) {
   return both[voice];
 }
 
-/// Memory for thirteen blocks, of twenty, or forty of one KV head.
+/// Memory for seven blocks, of twenty, or forty of one KV head.
 template <class Policy>
 zoomr::config small_tiers(const Policy& policy, const std::string& path) {
   const zoomr::config limits = limits_for(tokens, voices);
   if constexpr (zoomr::tiered_placement<decltype(policy.placement)>) {
-    return tiered_limits(model, policy, limits, 13, path.c_str());
+    return tiered_limits(model, policy, limits, 7, path.c_str());
   } else {
     return limits;
   }

@@ -50,9 +50,11 @@ tier_frames frames_in_memory(const block_shape& shape, index_t pages, const tier
   const byte_count frame = block + tier_type::frame_table_bytes;
   const byte_count blocks = std::int64_t{pages} * shape.pieces();
   const char* const six = shape.heads == shape.model.kv_heads ? "six pages of one layer" : "six pages of one KV head";
-  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const std::string& for_what) {
+  const auto expect = [&](byte_count has, byte_count needs, const char* tier, const char* for_what,
+                          const char* least_pages = "") {
     ZOOMR_EXPECTS(has >= needs, "config: tiers." + std::string(tier) + " is " + std::to_string(has) +
-                                    " bytes; it must be at least " + std::to_string(needs) + ", for " + for_what);
+                                    " bytes; it must be at least " + std::to_string(needs) + ", for " + for_what +
+                                    least_pages);
   };
   ZOOMR_EXPECTS(limits.device == 0,
                 "config: tiers.device is of device_cache; a cache of the host has tiers.host over tiers.file");
@@ -60,7 +62,7 @@ tier_frames frames_in_memory(const block_shape& shape, index_t pages, const tier
   const byte_count block_tables =
       blocks * (tier_type::block_table_bytes + 1 + static_cast<byte_count>(sizeof(std::uint64_t)));
   const byte_count least = std::min<byte_count>(Pool::least_frames, blocks);
-  expect(limits.host, others + block_tables + least * frame, "host", std::string("summaries, tables and ") + six);
+  expect(limits.host, others + block_tables + least * frame, "host", "summaries, tables and ", six);
   expect(limits.file, blocks * block, "file", "all pages of the pool");
   ZOOMR_EXPECTS(limits.path != nullptr && limits.path[0] != '\0', "config: tiers.file needs tiers.path");
   const auto frames = static_cast<index_t>((std::min)(blocks, (limits.host - others - block_tables) / frame));
