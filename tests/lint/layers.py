@@ -54,7 +54,7 @@ cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
-cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/drift.cuh cache/device/choosing/summaries.cuh
+cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/summaries.cuh
 cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/layer_kernel.cuh
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh

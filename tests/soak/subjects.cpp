@@ -93,7 +93,7 @@ void add_each(std::vector<sort>& all) {
   add_one<T, bfloat16, farthest, at_once>(all, "evicting", small::evicting);
   add_one<T, float16, frequent, beside>(all, "focus_each_token", small::focus_each_token);
 #if defined(ZOOMR_SOAK_ALL)
-  add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
+  add_one<T, float16, recent, at_once>(all, "by_kv_head", small::by_kv_head);
   add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);
 #endif
 }

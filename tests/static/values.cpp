@@ -14,10 +14,8 @@ static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unseg
 static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid, no_summary, last_query, running_mean>);
 static_assert(plain<accumulated_attention, redundancy_aware>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
-static_assert(plain<decltype(otherwise(key_mass{}, box_bound{})), decltype(otherwise(head_posterior{}, head_mass{})),
-                    decltype(otherwise(top_p{}, fill_budget{}))>);
 static_assert(plain<weighted_heads<head_votes>, weighted_heads<head_mass>>);
-static_assert(plain<top_k, fill_budget, select_none, boundaries, every_token, after_prefill, on_drift, zones>);
+static_assert(plain<top_k, fill_budget, select_none, boundaries, every_token, after_prefill, zones>);
 static_assert(plain<placement, tiered<>>);
 static_assert(plain<shape, segment, token_range, bfloat16, sequence>);
 static_assert(

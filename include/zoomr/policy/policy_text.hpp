@@ -64,10 +64,6 @@ void write_component(const Component& part, text_taker& out) {
     out.take(" number=");
     out.take(index_number<Component>());
   }
-  if constexpr (pair_component<Component>) {
-    out.take(" otherwise=");
-    out.take(Component::second_name);
-  }
   if constexpr (weighing_aggregator<Component>) out.take(" weighted=true");
   each_field_of(part, [&](const char* option, const auto& value) {
     out.take(" ");

@@ -94,13 +94,13 @@ TEST_CASE("an index of 8 bits, whose summaries have scales") {
   check(with_index<zoomr::int8>(small::quest), kind::uniform, markup::sentences, 12);
   check(with_index<zoomr::int8>(running_sentences), kind::with_infinities, markup::sentences, 13);
 }
-TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
-  check_texts(small::drifting);
-  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
+TEST_CASE("choices that stay active, by sums of queries: for each KV head, each layer, each head, all layers") {
+  check_texts(small::by_kv_head);
+  check(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.at_most = 1; }),
         kind::uniform, markup::sentences, 9);
-  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
+  check(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
         kind::uniform, markup::pairs, 10);
-  const auto for_all = with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; });
+  const auto for_all = with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; });
   check(for_all, kind::uniform, markup::sentences, 9, true);
   check(for_all, kind::peaked, markup::stray, 10);
   check(with(for_all, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::sentences, 11);

@@ -117,19 +117,6 @@ TEST_CASE("after the prompt: until the next choice nothing is chosen, and sums b
   later("sentence_box", small::sentence_box, 110);
 }
 
-TEST_CASE("a rule that looks at drift chooses at the first token: no query is like none") {
-  const tape says = text();
-  const saved_bytes bytes = saved_under(small::full, says, 91);
-  player_of<decltype(small::drifting)> other(model, small::drifting, limits_for(tokens));
-  other.voices.push_back({other.cache.load(memory_source(bytes)), &says, {}});
-  const auto seq = other.at(0).seq;
-  CHECK(other.cache.stats(seq).refreshes == 0);
-  other.play({other.next(0, 1)});
-  CHECK(other.cache.stats(seq).refreshes == model.kv_lanes());
-  other.play_plainly();
-  CHECK_THROWS_AS(other.rollback(0, 90), zoomr::error);
-}
-
 TEST_CASE("queries before the load are not known, so that no rollback goes behind it where sums need them") {
   const tape says = text();
   const saved_bytes bytes = saved_under(small::full, says, 91);
@@ -315,7 +302,7 @@ TEST_CASE("a policy's text names its components and their options, but not its p
   };
   constexpr auto mine = zoomr::compose(zoomr::sentences{.longest = 256}, zoomr::stored_as<bfloat16>(zoomr::key_mean{}),
                                        zoomr::mean_dot{}, zoomr::head_votes{.k = 3, .per = zoomr::scope::layer},
-                                       zoomr::fill_budget{.tokens = 1024}, zoomr::on_drift{.cosine = 0.3f},
+                                       zoomr::top_p{.share = 0.3f, .segments = 9}, zoomr::boundaries{.at_most = 7},
                                        zoomr::zones{.sinks = 4, .prompt = true, .open = zoomr::unlimited});
   CHECK(text_of(mine) ==
         "sentences longest=256\n"
@@ -324,8 +311,8 @@ TEST_CASE("a policy's text names its components and their options, but not its p
         "last_query\n"
         "mean_dot\n"
         "head_votes k=3 per=1\n"
-        "fill_budget tokens=1024 cut=true\n"
-        "on_drift cosine=0.3\n"
+        "top_p share=0.3 segments=9\n"
+        "boundaries second_pass=false at_most=7\n"
         "zones sinks=4 recent=1 align=1 prompt=true open=2147483647 summaries=0 own_summary=true dense_layers=0\n");
   auto moved = mine;
   moved.placement.details_on_host = true;

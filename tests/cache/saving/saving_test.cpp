@@ -211,7 +211,7 @@ TEST_CASE("every storage type, with scales: one, or a table") {
 }
 
 TEST_CASE("a log that has dropped choices knows that it has") {
-  const auto policy = with(small::drifting, [](auto& p) { p.refresh.cosine = 1.0f; });  // each token chooses
+  const auto policy = with(small::by_kv_head, [](auto& p) { p.refresh.at_most = 1; });  // each token chooses
   zoomr::config with = limits();
   with.rollback_tokens = 1, with.max_segments = 40;
   const tape says = text();
@@ -470,7 +470,7 @@ TEST_CASE("with another rollback_tokens a rollback goes as far as both know, and
       if (decltype(policy.query)::sums && known > prompt) CHECK_THROWS_AS(other.rollback(0, known - 1), zoomr::error);
     }
   };
-  go_back("drifting", small::drifting);
+  go_back("by_kv_head", small::by_kv_head);
   go_back("zoomr_mass", small::zoomr_mass);
   go_back("sentence_kv", small::sentence_kv);
   go_back("by_layer", small::by_layer);

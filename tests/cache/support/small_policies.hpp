@@ -124,10 +124,10 @@ inline constexpr auto pinned_prompt = with(h2o, [](auto& p) {
   p.evict.tokens = 24, p.evict.recent = 6, p.evict.every = 6;
   p.zone.prompt = true;
 });
-inline constexpr auto drifting =
+inline constexpr auto by_kv_head =
     ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
                      ::zoomr::head_votes{.k = 3, .per = ::zoomr::scope::kv_head}, ::zoomr::running_mean{},
-                     ::zoomr::fill_budget{.tokens = 30}, ::zoomr::on_drift{.cosine = 0.3f},
+                     ::zoomr::fill_budget{.tokens = 30}, ::zoomr::boundaries{.at_most = 5},
                      ::zoomr::zones{.sinks = 2, .recent = 6, .open = ::zoomr::unlimited});
 
 // Segments are chosen among tokens of which some are evicted now and then; a choice stays active meanwhile.
@@ -149,17 +149,6 @@ inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& 
   p.aggregate.queries = 3;
   p.zone.recent = 6;
 });
-// Those that go on by summaries where the voters do not know.
-inline constexpr auto unsure_voters = ::zoomr::compose(
-    sentence_voters.segment, ::zoomr::key_box{}, ::zoomr::otherwise(sentence_voters.score, ::zoomr::box_bound{}),
-    ::zoomr::otherwise(sentence_voters.aggregate, ::zoomr::head_mass{}),
-    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 2}, ::zoomr::fill_budget{.tokens = 40}, 1.5f),
-    sentence_voters.refresh, sentence_voters.zone, sentence_voters.placement);
-inline constexpr auto thoughts_or_votes = ::zoomr::compose(
-    zoomr_voters.segment, ::zoomr::key_mean{}, ::zoomr::otherwise(zoomr_voters.score, ::zoomr::mean_dot{}),
-    ::zoomr::otherwise(zoomr_voters.aggregate, ::zoomr::weighted(::zoomr::head_votes{.k = 3})),
-    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 1}, ::zoomr::top_k{.segments = 2}, 0.5f),
-    zoomr_voters.refresh, zoomr_voters.zone);
 // Voters by their scores of summaries.
 inline constexpr auto weighted_votes = ::zoomr::compose(
     zoomr_one_pass.segment, zoomr_one_pass.summarize, zoomr_one_pass.score, ::zoomr::weighted(zoomr_one_pass.aggregate),
@@ -200,10 +189,9 @@ void for_each_policy(Test test) {
   test("focus_each_token", small::focus_each_token);
   test("by_mass", small::by_mass);
   test("pinned_prompt", small::pinned_prompt);
-  test("drifting", small::drifting);
+  test("by_kv_head", small::by_kv_head);
   test("evicting", small::evicting);
   test("by_keys", small::by_keys);
-  test("unsure_voters", small::unsure_voters);
   test("weighted_votes", small::weighted_votes);
   test("weighted_mass", small::weighted_mass);
 }

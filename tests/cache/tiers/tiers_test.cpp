@@ -181,7 +181,7 @@ TEST_CASE("a block holds one KV head where each reads tokens of its own, and all
   CHECK(heads(small::by_layer) == 2);
   CHECK(heads(small::arkvale) == 2);
   CHECK(heads(small::quest) == 1);
-  CHECK(heads(small::drifting) == 1);
+  CHECK(heads(small::by_kv_head) == 1);
   CHECK(heads(small::sentence_kv) == 1);  // each query head
   CHECK(heads(small::h2o) == 1);
   auto keeps_all = small::h2o;

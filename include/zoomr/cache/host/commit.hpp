@@ -106,7 +106,7 @@ template <class Pool>
 void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   if (accepted == 0) return;
   auto& state = core.state_of(item);
-  if (item.waits != refresh_action::keep && accepted == item.tokens) {  // before the queries' records are committed
+  if (item.waits && accepted == item.tokens) {  // before the queries' records are committed
     make_choice(core, item);
     item.chooses = true;
   }
