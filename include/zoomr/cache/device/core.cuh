@@ -45,10 +45,10 @@ struct device_core {
   constant_copies constants;          // tables of the engine's, as they were given to the constructor
   home_device home;
 
-  /// Carves `memory`, and enqueues on `queue` the clearing of what must be zero before the first step: `arrived`,
+  /// Carves `memory`, and enqueues on `stream` the clearing of what must be zero before the first step: `arrived`,
   /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
   device_core(const shape& model, const Policy& policy_value, const config& settings, index_t splits, void* memory,
-              stream queue, void* details)
+              stream_ref stream, void* details)
       : host_policy(policy_value),
         limits(settings),
         sizes(sized(model, host_policy, settings, splits)),
@@ -62,12 +62,12 @@ struct device_core {
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details);
-      arrays.arena.clear(queue);
+      arrays.arena.clear(stream);
       if (prefetches(host_policy, model)) beside.emplace();
     }
-    if (sizes.in_engine) copy_engine_layers(*this, queue);
-    arrays.clear_counters(queue);
-    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, queue);
+    if (sizes.in_engine) copy_engine_layers(*this, stream);
+    arrays.clear_counters(stream);
+    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, stream);
     states.reserve(static_cast<std::size_t>(settings.max_sequences));
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(host_policy.segment, settings.max_tokens, sizes.sequence_pages, sizes.segments);

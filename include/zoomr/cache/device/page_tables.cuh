@@ -17,14 +17,14 @@ namespace zoomr::inline v0::detail {
 
 /// Tells the device where an engine's pages begin in each layer.
 template <class Core>
-void copy_engine_layers(Core& core, stream queue) {
+void copy_engine_layers(Core& core, stream_ref stream) {
   std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const auto pages = core.layer(layer);
     begins.push_back(pages.keys);
     begins.push_back(pages.values);
   }
-  core.constants.copy(core.arrays.engine, begins, queue);
+  core.constants.copy(core.arrays.engine, begins, stream);
 }
 
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first

@@ -39,10 +39,10 @@ void voters_to_host(const device_core<Policy, T>& device, index_t id, token_rang
 }
 template <class Policy, class T, class Visit>
 void voters_to_device(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
-                      stream queue, Visit visit) {
+                      stream_ref stream, Visit visit) {
   if constexpr (hears_voters<Policy>) {
     each_voter_query(device, id, positions, host, visit);
-    device.arrays.voting.forget_masses(id, 1, queue);
+    device.arrays.voting.forget_masses(id, 1, stream);
   }
 }
 
