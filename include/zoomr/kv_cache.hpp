@@ -9,11 +9,12 @@
 #include <zoomr/cache/saving/saving.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
+#include <zoomr/core/function_ref.hpp>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 #include <zoomr/step.hpp>
 
-#include <memory>       // std::make_unique
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
@@ -45,52 +46,29 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   using step_type = step<T, Placement>;
   using placement_type = Placement;
 
+  any_kv_cache(any_kv_cache&& other) noexcept;
+  any_kv_cache& operator=(any_kv_cache&& other) noexcept;
+  ~any_kv_cache();
+
   /// What the cache holds at most, by tier.
-  memory_use capacity() const { return core_type::sizing::bytes(core_->sizes, core_->policy, core_->limits); }
+  memory_use capacity() const;
 
   /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
   /// taken and how many passes are needed.
   /// @throws error(capacity) if a sequence, its segments or the pool would overflow, error(storage) if a commit has
   /// failed and summaries cannot be made again; nothing has changed
-  step_type begin(view<const step_item> items) {
-    bool own_positions = false;  // of an engine
-    const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
-      if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
-      renew_summaries(*core_, item, i);
-      expect_passable(stepped, item);
-      if (item.positions.size() > 0) own_positions = true;
-    };
-    base::plan_step(items, check, [&] {
-      for (const step_item& item : items) plan_item(item);
-      if constexpr (pool_type::owns_pages) {
-        take_pages_to_write(*core_);
-      } else {
-        expect_tables(*core_, items);
-        take_tables(*core_, items);
-      }
-      for (index_t i = 0; own_positions && i < items.size(); ++i) {
-        if (items[i].positions.size() > 0) take_positions(i, items[i]);
-      }
-    });
-    return step_type(*core_);
-  }
+  step_type begin(view<const step_item> items);
 
   /// Begins a step for one sequence. `prompt_ends` marks the last chunk of its prompt; a later prompt begins with a
   /// `step_item`.
-  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false) {
-    const step_item item{seq, ids, prompt_ends};
-    return begin(view<const step_item>(&item, {1}));
-  }
+  step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false);
 
   /// How many tokens of each item a step would take that begins now with these items. None begins, and nothing changes:
   /// an engine that cuts its batches beforehand learns here what of a draft would be left over.
   /// @param taken  [items]  out
   /// @throws as `begin`, but for what it needs pages or block tables for
   /// @cost   O(ids): that of planning a step, twice
-  void plan(view<const step_item> items, view<index_t> taken) const {
-    const auto check = [this](const auto& stepped, const step_item& item) { expect_passable(stepped, item); };
-    base::plan_taken(items, taken, check, [this](const step_item& item) { plan_item(item); });
-  }
+  void plan(view<const step_item> items, view<index_t> taken) const;
 
   /// A new sequence that is what `from` is: committed tokens, index, active selection, what a rollback needs,
   /// statistics. From then on both go their own ways, with the results of two sequences to which the same tokens were
@@ -102,28 +80,15 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// sequences. With the placement engine_pages nothing is copied: which pages are shared is the engine's to know.
   /// @throws error(capacity) if config.max_sequences are open; nothing has changed
   /// @cost   copies the index: the summaries of all segments, tables, remembered queries; no keys or values
-  sequence fork(sequence from) {
-    const detail::sequence_state& original = expect_unused(from);
-    const sequence copy = base::open();
-    become(state(copy.id), original);
-    return copy;
-  }
+  sequence fork(sequence from);
   /// The same into a sequence that is open, as llama.cpp copies sequences: what it was is closed, and its handle stays.
   /// @throws precondition_error while a step is in progress
-  void fork(sequence from, sequence into) {
-    const detail::sequence_state& original = expect_unused(from);
-    expect_open(into);
-    if (!(from == into)) become(base::emptied(into), original);
-  }
+  void fork(sequence from, sequence into);
 
   /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
   /// it for a step. For a fork that loses tokens, or is saved, before its first step.
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
-  void block_table(sequence seq, view<const index_t> pages) requires(!pool_type::owns_pages) {
-    expect_unused(seq);
-    detail::take_table(core_->limits.engine, state(seq.id), pages, "block_table: it",
-                       [](const std::string& why) { detail::raise_precondition(why); });
-  }
+  void block_table(sequence seq, view<const index_t> pages) requires(!pool_of<Placement, T>::owns_pages);
 
   /// Erases committed tokens: from then on the sequence is what it would be if they had never come. The tokens after
   /// count so many positions less, and segments are those of the tokens that are left. What was chosen is chosen still;
@@ -165,28 +130,19 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   ///         would move back to pages that were freed; error(capacity), error(storage) as `erase`. Nothing has changed
   /// @cost   reads and writes the keys of the span once, and makes the summaries from there on anew
   template <class Turn = detail::unturned>
-  void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {}) {
-    expect_unused(seq);
-    detail::expect_turns(turn, base::model());
-    detail::span_shift shifted(*core_, seq.id, positions, turn, distance);
-    apply(shifted);
-  }
+  void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {});
 
   /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
   /// @code  cache.save(seq, file_sink("/path/of/a/file"));  @endcode
   /// @throws precondition_error while a step is in progress; error(storage) if a page does not come, or the file cannot
   ///         be written; whatever the sink throws
   /// @cost   reads all keys and values once; allocates nothing
-  void save(sequence seq, byte_sink& to) { detail::save_sequence(*core_, base::expect_unused(seq), to); }
+  void save(sequence seq, byte_sink& to);
   void save(sequence seq, byte_sink&& to) { save(seq, to); }
   /// Bytes that `save` would write now, for engines that need a buffer before.
   /// @throws as `save`
   /// @cost   that of `save` to memory
-  byte_count save_bytes(sequence seq) {
-    detail::byte_counter counted;
-    save(seq, counted);
-    return counted.bytes();
-  }
+  byte_count save_bytes(sequence seq);
   /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
   /// same. Under another one segments and summaries are made again, and nothing is chosen yet.
   /// @code  sequence seq = cache.load(file_source("/path/of/a/file"));  @endcode
@@ -195,40 +151,26 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   ///         error(capacity) if it has no room; error(storage) if a page or the file fails; whatever the source throws.
   ///         Nothing has changed then
   /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
-  sequence load(byte_source& from, view<const index_t> pages = {}) {
-    core_->step.expect_idle();
-    ZOOMR_EXPECTS(!pool_type::owns_pages || pages.size() == 0,
-                  "load: there is a block table, but the pages are the cache's own: it is for the placement "
-                  "engine_pages");
-    return detail::load_sequence(*core_, from, pages);
-  }
+  sequence load(byte_source& from, view<const index_t> pages = {});
   sequence load(byte_source&& from, view<const index_t> pages = {}) { return load(from, pages); }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
   index_t selection_rows() const { return core_->sizes.selection_rows; }
   /// One row of the active selection, or of the last choice; valid until the sequence changes.
-  const selection_row& selected(sequence seq, index_t row) const {
-    ZOOMR_EXPECTS(row >= 0 && row < selection_rows(), "selected: there is no such row");
-    return expect_open(seq).active_selection.row(row);
-  }
+  const selection_row& selected(sequence seq, index_t row) const;
   const statistics& stats(sequence seq) const { return expect_open(seq).stats; }
 
   /// Bytes in use now, by what they hold.
-  memory_use bytes(sequence seq) const { return core_->bytes_in_use(expect_open(seq)); }
+  memory_use bytes(sequence seq) const;
 
   /// Slots of each KV lane that hold committed tokens: as many as tokens, unless some were evicted.
   index_t slots(sequence seq) const { return expect_open(seq).slots(); }
   /// Which position is in which slot of one KV lane; valid until the sequence changes.
-  slot_map slots_of(sequence seq, index_t layer, index_t kv_head) const {
-    const detail::sequence_state& state = expect_open(seq);
-    return state.slots_of(expect_kv_lane(layer, kv_head));
-  }
+  slot_map slots_of(sequence seq, index_t layer, index_t kv_head) const;
   /// Where the keys and values of one KV lane are, as they are stored: by slot, of committed tokens and, in a step, of
   /// those appended. Valid until the sequence changes. `holds(slot)` is false where a page was freed.
   auto kv_lane(sequence seq, index_t layer, index_t kv_head) const requires(!pool_type::may_fail) {
-    const detail::sequence_state& state = expect_open(seq);
-    expect_kv_lane(layer, kv_head);
-    return core_->kv_lane(state, layer, kv_head).read_only();
+    return core_->kv_lane(open_lane(seq, layer, kv_head), layer, kv_head).read_only();
   }
 
   /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
@@ -239,14 +181,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
   /// Whether attention would find a slot of a KV head on the device now, without waiting for a transfer. It moves
   /// nothing, and does not count as a use.
-  bool on_device(sequence seq, index_t layer, index_t kv_head,
-                 index_t slot) const requires tiered_placement<placement_type> {
-    const detail::sequence_state& state = expect_open(seq);
-    expect_kv_lane(layer, kv_head);
-    ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "on_device: there is no such slot");
-    const index_t page = state.pages[static_cast<std::size_t>(slot / page_tokens)];
-    return page >= 0 && core_->pool.on_device(core_->pool.piece_of(layer, kv_head), page);
-  }
+  bool on_device(sequence seq, index_t layer, index_t kv_head, index_t slot) const requires tiered_placement<Placement>;
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr. For tests and
   /// pictures: memory that runs out while it records is a std::bad_alloc, after which the cache must not be used again.
@@ -255,85 +190,35 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void trace_choices(choice_trace* into) { core_->choosers.front().trace = into; }
 
  protected:
-  any_kv_cache() = default;
+  // @param policy       counts the memory
+  // @param make_policy  makes the one that is kept
+  any_kv_cache(const shape& model, const detail::any_policy& policy, const config& limits,
+               function_ref<std::unique_ptr<const detail::any_policy>()> make_policy);
 
-  static memory_use bytes_of(const shape& model, const detail::any_policy& policy, const config& limits) {
-    return allocated(0, [&] {
-      detail::expect_possible(model, policy, limits);
-      return core_type::sizing::bytes(model, policy, limits);
-    });
-  }
+  static memory_use bytes_of(const shape& model, const detail::any_policy& policy, const config& limits);
 
  private:
   template <class Turn>
-  token_range erase_span(sequence seq, token_range positions, const Turn& turn) {
-    const detail::sequence_state& state = expect_unused(seq);
-    if constexpr (std::is_same_v<Turn, position_gap>) {
-      return erase_span(seq, state, positions, detail::unturned{}, true);
-    } else {
-      return erase_span(seq, state, positions, turn, false);
-    }
-  }
+  token_range erase_span(sequence seq, token_range positions, const Turn& turn);
   template <class Turn>
   token_range erase_span(sequence seq, const detail::sequence_state& state, token_range positions, const Turn& turn,
-                         bool gap) {
-    if (!detail::needs_erasing(state, positions)) {
-      const auto entries = static_cast<index_t>(state.pages.size());
-      if (positions.size() > 0) base::rollback(seq, positions.first);
-      return {static_cast<index_t>(state.pages.size()), entries};
-    }
-    detail::expect_turns(turn, base::model());
-    detail::span_erasure erasure(*core_, seq.id, positions, turn, gap);
-    return apply(erasure);
-  }
+                         bool gap);
   // Makes an edit of a span, or none.
   // @return  entries of the page table that go
   template <class Edit>
-  static token_range apply(Edit& edit) {
-    edit.prepare();
-    ZOOMR_TRY { edit.write(); }
-    ZOOMR_CATCH(const error& why) {
-      edit.forget();
-      detail::rethrow();
-    }
-    return edit.finish();
-  }
+  static token_range apply(Edit& edit);
 
-  index_t expect_kv_lane(index_t layer, index_t kv_head) const {
-    const shape& model = core_->sizes.model;
-    ZOOMR_EXPECTS(layer >= 0 && layer < model.layers && kv_head >= 0 && kv_head < model.kv_heads,
-                  "there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
-    return layer * model.kv_heads + kv_head;
-  }
-
-  void become(detail::sequence_state& copy, const detail::sequence_state& original) {
-    copy.become(original, core_->sizes);
-    if constexpr (pool_type::owns_pages) detail::share_pages(original.pages, core_->pool);
-  }
-
+  index_t expect_kv_lane(index_t layer, index_t kv_head) const;
+  // The sequence, which is open; there is this KV lane.
+  const detail::sequence_state& open_lane(sequence seq, index_t layer, index_t kv_head) const;
+  void become(detail::sequence_state& copy, const detail::sequence_state& original);
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
   // What a sequence makes impossible, whatever pages there are.
-  void expect_passable(const detail::sequence_state& stepped, const step_item& item) const {
-    expect_beginning(core_->policy, core_->limits, stepped, item);
-    expect_observed(core_->policy, stepped, item);
-    if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
-  }
-
-  void plan_alone(view<const step_item> items, view<index_t> taken) const {
-    base::plan_alone(items, taken, [this](const step_item& item) { plan_item(item); });
-  }
-  [[gnu::noinline]] void take_positions(index_t i, const step_item& item) {
-    const detail::planned_item& planned = core_->step.items[static_cast<std::size_t>(i)];
-    for (index_t t = 0; t < planned.tokens; ++t) state(item.seq.id).moved.add(planned.first + t, item.positions[t]);
-  }
-  void plan_item(const step_item& item) const {
-    const auto& stepped = state(item.seq.id);
-    const detail::layout& sizes = core_->sizes;
-    const detail::planned_item& planned = core_->step.add(core_->policy, stepped, stepped.log.last_position(), item,
-                                                          core_->limits, sizes.most_segments, sizes.remembered);
-    if (planned.chooses || planned.goes_on()) core_->pending[static_cast<std::size_t>(planned.seq)].clear();
-  }
+  void expect_passable(const detail::sequence_state& stepped, const step_item& item) const;
+  void plan_alone(view<const step_item> items, view<index_t> taken) const;
+  void plan_item(const step_item& item) const;
+  void take_positions(index_t i, const step_item& item);
 
   template <class, class>
   friend class grouped_kv_cache;
@@ -352,25 +237,17 @@ template <class Policy, class T = float>
 class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())> {
   using base = any_kv_cache<T, decltype(detail::placement_of<Policy>())>;
   using policy_type = detail::any_policy_of<Policy>;
-  using typename base::core_type;
 
  public:
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory
-  kv_cache(const shape& model, const Policy& policy, const config& limits) {
-    const memory_use use = bytes(model, policy, limits);
-    this->core_ = allocated(use.total() + use.host, [&] {
-      auto virtual_policy = std::make_unique<const policy_type>(policy);
-      detail::expect_classes(*virtual_policy, limits);
-      return std::make_unique<core_type>(model, std::move(virtual_policy), limits);
-    });
-  }
+  kv_cache(const shape& model, const Policy& policy, const config& limits)
+      : base(model, policy_type(policy), limits, [&] { return std::make_unique<const policy_type>(policy); }) {}
 
   using base::bytes;
   /// What a cache of this kind will hold at most, by tier, before anything is allocated.
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
-    const policy_type virtual_policy(policy);
-    return base::bytes_of(model, virtual_policy, limits);
+    return base::bytes_of(model, policy_type(policy), limits);
   }
 
   const Policy& policy() const { return static_cast<const policy_type&>(this->core_->policy).value; }
@@ -380,3 +257,5 @@ template <class Policy>
 kv_cache(shape, Policy, config) -> kv_cache<Policy, float>;
 
 }  // namespace zoomr::inline v0
+
+#include <zoomr/kv_cache.inl>

@@ -4,15 +4,16 @@
 #pragma once
 
 #include <zoomr/cache/host/token_choice.hpp>
+#include <zoomr/core/function_ref.hpp>
 
 namespace zoomr::inline v0::detail {
 
 /// Calls visit(slots_read) for each token of the pass, and each query heads of it that read the same slots.
 /// @param number   of the item
 /// @param queries  [packed tokens, heads, head_dim]
-template <class Pool, class Visit>
+template <class Pool>
 void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, index_t layer, bool second_pass,
-                view<const float, 3> queries, Visit& visit) {
+                view<const float, 3> queries, function_ref<void(const slots_read&)> visit) {
   const shape& model = core.sizes.model;
   for (index_t t = second_pass ? item.tokens - 1 : 0; t < item.tokens; ++t) {
     const index_t packed = item.packed + (second_pass ? 0 : t);
