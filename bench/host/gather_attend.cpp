@@ -8,6 +8,7 @@
 // Checked: the first and the last head, all tokens, against attention in double; tolerance::end_to_end and of_path.
 #include <zoomr/attention/gather.hpp>
 #include <zoomr/core/buffer.hpp>
+#include <zoomr/core/storage_types.hpp>
 
 #include <cstring>  // std::memcpy
 
@@ -201,8 +202,9 @@ void add_rows() {
 }  // namespace
 
 void host::add_gather_attend() {
-  add_rows<float>(), add_rows<bfloat16>(), add_rows<float16>(), add_rows<float8>(), add_rows<int8>();
-  add_rows<q8_0>(), add_rows<q4_0>(), add_rows<mxfp8>();
+  for_each_type(storage_types{}, []<class T>() {
+    if constexpr (!scales_rows<T>) add_rows<T>();
+  });
 }
 
 }  // namespace zoomr_bench

@@ -59,8 +59,7 @@ constexpr const char* type_name() {
   if constexpr (std::is_same_v<T, zoomr::bfloat16>) return "bf16";
   if constexpr (std::is_same_v<T, zoomr::float16>) return "f16";
   if constexpr (std::is_same_v<T, zoomr::float8>) return "fp8";
-  if constexpr (zoomr::in_blocks<T>) return zoomr::storage_name<T>();
-  return "int8";
+  return zoomr::storage_name<T>();
 }
 
 }  // namespace zoomr_bench

@@ -74,7 +74,7 @@ void count_tiers(const Scene& scene, const zoomr::arena_statistics& before, int 
   if (hits + misses == 0) return;
   of.figures.push_back({"arena_hits", hits / (hits + misses)});
   of.figures.push_back({"prefetched", fetched > 0 ? ahead / fetched : 0});
-  of.figures.push_back({"fetched_mb", static_cast<double>(after.device_in - before.device_in) * 1e-6 / steps});
+  of.figures.push_back({"fetched_mb", static_cast<double>(after.bytes_in - before.bytes_in) * 1e-6 / steps});
 }
 
 /// Steps of a whole number of sentences: the choices and second passes that they make are counted.

@@ -18,26 +18,22 @@ namespace zoomr_bench {
 /// The system can be told to forget it.
 class tier_file {
  public:
-  static constexpr std::int64_t slots = toy ? 3 : 64;  // in which blocks come, and from which they are copied
+  static constexpr std::int64_t slots = toy ? 3 : 64;  // in which blocks come
 
-  /// @param early  reads that may be begun before their turn
-  tier_file(zoomr::byte_count block_bytes, zoomr::index_t early)
+  explicit tier_file(zoomr::byte_count block_bytes)
       : bytes_(block_bytes),
         blocks_(std::max<std::int64_t>((toy ? 1 << 16 : 256 << 20) / block_bytes, 7)),
-        file_(path(), block_bytes, blocks_, early),
+        file_(path(), block_bytes, blocks_),
         descriptor_(descriptor_of(path())),
-        host_(static_cast<std::size_t>(slots * block_bytes)),
-        device_(host_.size()) {
+        memory_(static_cast<std::size_t>(slots * block_bytes)) {
     for (std::int64_t b = 0; b < blocks_; ++b) {
-      for (std::int64_t w = 0; w < words(); ++w) put(host_.data(), w, word(b, w));
-      file_.write(b, host_.data());
+      for (std::int64_t w = 0; w < words(); ++w) put(memory_.data(), w, word(b, w));
+      file_.write(b, memory_.data());
     }
   }
 
   zoomr::block_file& file() { return file_; }
-  zoomr::byte_count block_bytes() const { return bytes_; }
-  char* host_slot(std::int64_t slot) { return host_.data() + slot * bytes_; }
-  char* device_slot(std::int64_t slot) { return device_.data() + slot * bytes_; }
+  char* slot(std::int64_t number) { return memory_.data() + number * bytes_; }
   /// At random.
   std::int64_t next_block() {
     state_ = state_ * 1664525u + 1013904223u;
@@ -55,11 +51,11 @@ class tier_file {
     }
   }
 
-  /// Compares a slot of the device with what was written to a block.
-  void expect_came(comparison& compared, std::int64_t block, std::int64_t slot) {
+  /// Compares a slot with what was written to a block.
+  void expect_came(comparison& compared, std::int64_t block, std::int64_t number) {
     for (std::int64_t w = 0; w < words(); ++w) {
       std::uint32_t came = 0;
-      std::memcpy(&came, device_slot(slot) + w * 4, 4);
+      std::memcpy(&came, slot(number) + w * 4, 4);
       compared.same(came, word(block, w));
     }
   }
@@ -88,7 +84,7 @@ class tier_file {
   std::int64_t blocks_;
   zoomr::block_file file_;
   int descriptor_;
-  std::vector<char> host_, device_;  // [slots, block_bytes]
+  std::vector<char> memory_;  // [slots, block_bytes]
   std::uint32_t state_ = 1;
 };
 

@@ -4,7 +4,10 @@
 #include <zoomr/core/executor.hpp>
 
 #include <algorithm>  // std::max
+#include <cstdint>    // std::int64_t
+#include <sstream>    // std::ostringstream
 #include <string>     // std::string
+#include <vector>     // std::vector
 
 #include <CLI/CLI.hpp>
 
@@ -15,6 +18,23 @@
 
 namespace decode {
 namespace {
+
+template <class... T>
+std::vector<std::string> storage_names(zoomr::type_list<T...>) {
+  return {zoomr::storage_name<T>()...};
+}
+/// "float 32, q8_0 8.5, ..."
+template <class... T>
+std::string bits_of_storage(zoomr::type_list<T...>) {
+  std::ostringstream out;
+  const char* separator = "";
+  const auto add = [&](const char* name, std::int64_t block) {
+    out << separator << name << ' ' << static_cast<double>(block) * 8.0 / zoomr::numbers_in_block;
+    separator = ", ";
+  };
+  (add(zoomr::storage_name<T>(), zoomr::stored_size<T>(zoomr::numbers_in_block) * std::int64_t{sizeof(T)}), ...);
+  return out.str();
+}
 
 // The demo is a subcommand.
 CLI::App* add_demo(CLI::App& app, ledger::options& given) {
@@ -75,17 +95,15 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"as_cache", "q8_0"}))
       ->capture_default_str();
   app.add_option("--storage", given.storage,
-                 "of keys and values: float, or in blocks: ggml's q8_0 or q4_0, or mxfp8, with 8.5, 4.5 or 8.25 bits "
-                 "for a number")
-      ->check(CLI::IsMember({"float", "q8_0", "q4_0", "mxfp8"}))
+                 "of keys and values, and how many bits it takes for a number: " + bits_of_storage(offered_storage{}))
+      ->check(CLI::IsMember(storage_names(offered_storage{})))
       ->capture_default_str();
   app.add_option("--device", given.device, "what passes the tokens: host, or cuda in a build with ZOOMR_CUDA")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   app.add_option("--tiers", given.tiers_text,
-                 "device=64MiB,host=4GiB,file=PATH:16GiB: details move between these; without a file all are in host "
-                 "memory, which a device needs pinned; "
-                 "segments=N: room in the index, which is on the device");
+                 "host=64MiB,file=PATH:16GiB: details move between these; with --device cuda device=64MiB,host=4GiB, "
+                 "where all are in pinned host memory; segments=N: room in the index");
   app.add_option("--threads", given.threads,
                  "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
       ->transform(number_in(1, zoomr::executor::most_threads));

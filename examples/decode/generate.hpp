@@ -176,7 +176,7 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
   report.options = policy;
   if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();
-    report.device_peak = capacity.total();  // what the arena has taken, not what a step needs of it
+    report.device_peak = capacity.total();  // what memory has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
     if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
   }
@@ -214,13 +214,13 @@ run_report generate(job& work, const policy_choice& choice, const Policy& policy
   return report;
 }
 
-/// Calls visit(T{}) for the storage type of a name.
-template <class Visit>
-auto with_storage(const std::string& name, Visit visit) {
-  if (name == zoomr::storage_name<zoomr::q8_0>()) return visit(zoomr::q8_0{});
-  if (name == zoomr::storage_name<zoomr::q4_0>()) return visit(zoomr::q4_0{});
-  if (name == zoomr::storage_name<zoomr::mxfp8>()) return visit(zoomr::mxfp8{});
-  return visit(0.0f);
+/// Calls visit(T{}) for the storage type of a name, among some types.
+template <class Visit, class First, class... Others>
+auto with_storage(const std::string& name, zoomr::type_list<First, Others...>, Visit visit) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (name != zoomr::storage_name<First>()) return with_storage(name, zoomr::type_list<Others...>{}, visit);
+  }
+  return visit(First{});
 }
 
 /// On a device. Choices stay there: what needs to see them is not counted.
@@ -239,8 +239,8 @@ inline run_report generate(job& work, const policy_choice& choice, const std::st
   report.more["device"] = "cuda";
   report.more["stats"] = {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}};
   if (cost.arena) {
-    report.more["tiers"] = to_json(*cost.arena, cost.reserved);
-    if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved);
+    report.more["tiers"] = to_json(*cost.arena, cost.reserved.total(), cost.pinned);
+    if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved.total(), cost.pinned);
   }
   return report;
 }

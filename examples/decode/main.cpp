@@ -103,7 +103,7 @@ void decode_text(const options& given) {
       std::ostream* logits_out = logits ? &logits->stream() : nullptr;
       if (given.tiers.given() && net)
         return runs.push_back(generate(work, choice, with_placement(policy, zoomr::tiered<>{}), *net, logits_out));
-      runs.push_back(net ? with_storage(given.storage,
+      runs.push_back(net ? with_storage(given.storage, offered_storage{},
                                         [&](auto number) {
                                           return generate<decltype(number)>(work, choice, policy, *net, logits_out);
                                         })

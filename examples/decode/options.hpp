@@ -2,6 +2,8 @@
 // What zoomr-decode is asked for.
 #pragma once
 
+#include <zoomr/core/storage_types.hpp>
+
 #include <filesystem>  // std::filesystem::path
 #include <string>      // std::string
 #include <vector>      // std::vector
@@ -12,6 +14,9 @@
 #include "voters.hpp"
 
 namespace decode {
+
+/// In which --storage keeps keys and values.
+using offered_storage = decltype(zoomr::type_list<float>{} + zoomr::block_types{});
 
 /// What the command line says.
 struct options {

@@ -56,8 +56,8 @@ std::vector<std::pair<std::string, std::string>> figures(const run_report& run) 
   add(true, "summaries, KiB", kib(run.bytes.summaries));
   add(true, "metadata, KiB", kib(run.bytes.metadata));
   if (const auto tiers = run.more.find("tiers"); tiers != run.more.end()) {
-    add(true, "hits in the arena", percent(tiers->at("hit_rate").get<double>()));
-    add(true, "to the device, KiB", kib(tiers->at("device_in").get<zoomr::byte_count>()));
+    add(true, "hits in memory", percent(tiers->at("hit_rate").get<double>()));
+    add(true, "moved to it, KiB", kib(tiers->at("bytes_in").get<zoomr::byte_count>()));
   }
   add(true, "passes", std::to_string(run.passes));
   add(true, "tokens a second", fixed(run.tokens_per_second(), 1));

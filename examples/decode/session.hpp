@@ -219,7 +219,7 @@ class session {
       limits.voter_keys = c.voter_keys;
     }
     if (c.window == 0) return zoomr::kv_cache<Policy, T>(shape_of(c, c.layers), policy, limits);
-    if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
+    if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
     const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
     std::vector<cache_type> groups;
     groups.push_back(zoomr::kv_cache<Policy, T>(shape_of(c, c.layers - with_window), policy, limits));
@@ -375,10 +375,12 @@ void session<Placement, T>::pass_each(std::span<session* const> runs, std::span<
 }
 
 extern template class session<zoomr::placement>;
-extern template class session<zoomr::placement, zoomr::q8_0>;
-extern template class session<zoomr::placement, zoomr::q4_0>;
-extern template class session<zoomr::placement, zoomr::mxfp8>;
 extern template class session<zoomr::tiered<>>;
+
+// Those whose keys and values are stored in blocks are compiled in session_in_blocks.cpp.
+#define DECODE_IN_BLOCKS(use) use(zoomr::q8_0) use(zoomr::q4_0) use(zoomr::mxfp8)
+#define DECODE_DECLARE_SESSION(T) extern template class session<zoomr::placement, T>;
+DECODE_IN_BLOCKS(DECODE_DECLARE_SESSION)
 
 }  // namespace decode
 

@@ -37,17 +37,17 @@ tier_options parse_tiers(const std::string& text) {
       made.path = value.substr(0, value.rfind(':'));
       made.bytes.file = size_of(value.substr(value.rfind(':') + 1));
     } else {
-      fail("--tiers ", text, ": it must be device=SIZE, and may have host=SIZE, file=PATH:SIZE and segments=N");
+      fail("--tiers ", text, ": it must be host=SIZE,file=PATH:SIZE, of a device device=SIZE, and may have segments=N");
     }
     first = last + 1;
   }
-  if (made.bytes.device <= 0) fail("--tiers ", text, ": the device needs a size");
+  const bool over_file = made.bytes.host > 0 && made.bytes.file > 0;
+  if (made.bytes.device <= 0 && !over_file) fail("--tiers ", text, ": host and file need a size, or the device does");
   return made;
 }
 
 nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
-  return {{"device_bytes", capacity.total()},
-          {"host_bytes", capacity.host},
+  return {{"memory_bytes", capacity.total()},
           {"file_bytes", capacity.file},
           {"hit_rate", of.hit_rate()},
           {"hits", of.hits},
@@ -56,40 +56,30 @@ nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::me
           {"prefetched", of.prefetched},
           {"moving_seconds", static_cast<double>(of.times.moving_ns) * 1e-9},
           {"waited_seconds", static_cast<double>(of.times.waited_ns) * 1e-9},
-          {"device_in", of.device_in},
-          {"device_out", of.device_out},
-          {"file_in", of.file_in},
-          {"file_out", of.file_out}};
+          {"bytes_in", of.bytes_in},
+          {"bytes_out", of.bytes_out}};
 }
 
 std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity) {
-  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
-         kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) +
-         " stalls, " + fixed(100 * of.hidden(), 0) + " % of transfer time hidden, to the device " + kib(of.device_in) +
-         " KiB, from it " + kib(of.device_out) + ", from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
+  return "tiers: memory " + kib(capacity.total()) + " KiB, file " + kib(capacity.file) + "; hits " +
+         fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.stalls) + " stalls, " +
+         fixed(100 * of.hidden(), 0) + " % of transfer time hidden, from the file " + kib(of.bytes_in) +
+         " KiB, to it " + kib(of.bytes_out);
 }
 
-nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
-  return {{"device_bytes", capacity.total()},
-          {"host_bytes", capacity.host},
-          {"file_bytes", capacity.file},
-          {"hit_rate", of.hit_rate()},
-          {"hits", of.hits},
-          {"misses", of.misses},
-          {"far", of.in_place},
-          {"prefetched", of.prefetched},
-          {"prefetched_hits", of.prefetched_hits},
-          {"device_in", of.device_in},
-          {"file_in", of.file_in},
-          {"file_out", of.file_out}};
+nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, zoomr::byte_count device, zoomr::byte_count host) {
+  return {{"device_bytes", device},      {"host_bytes", host},
+          {"hit_rate", of.hit_rate()},   {"hits", of.hits},
+          {"misses", of.misses},         {"far", of.in_place},
+          {"prefetched", of.prefetched}, {"prefetched_hits", of.prefetched_hits},
+          {"bytes_in", of.bytes_in}};
 }
 
-std::string in_words(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity) {
-  return "tiers: device " + kib(capacity.total()) + " KiB, host " + kib(capacity.host) + ", file " +
-         kib(capacity.file) + "; hits " + fixed(100 * of.hit_rate(), 1) + " %, " + std::to_string(of.in_place) +
-         " pages read where they lie, " + std::to_string(of.prefetched) + " prefetched, " +
-         std::to_string(of.prefetched_hits) + " of them found, to the device " + kib(of.device_in) +
-         " KiB, from the file " + kib(of.file_in) + ", to it " + kib(of.file_out);
+std::string in_words(const zoomr::arena_statistics& of, zoomr::byte_count device, zoomr::byte_count host) {
+  return "tiers: device " + kib(device) + " KiB, host " + kib(host) + "; hits " + fixed(100 * of.hit_rate(), 1) +
+         " %, " + std::to_string(of.in_place) + " pages read where they lie, " + std::to_string(of.prefetched) +
+         " prefetched, " + std::to_string(of.prefetched_hits) + " of them found, to the device " + kib(of.bytes_in) +
+         " KiB";
 }
 
 }  // namespace decode

@@ -21,7 +21,7 @@ struct tier_options {
   std::string path;
   index_t segments = 0;  // room in the index; 0: for as many as there are tokens
 
-  bool given() const { return bytes.device > 0; }
+  bool given() const { return bytes.device > 0 || bytes.host > 0; }
   /// As a config wants them.
   zoomr::tier_bytes limits() const {
     zoomr::tier_bytes made = bytes;
@@ -30,7 +30,8 @@ struct tier_options {
   }
 };
 
-/// "device=64MiB,host=4GiB,file=PATH:16GiB,segments=100": a device, and under it host memory, and under that a file.
+/// "host=64MiB,file=PATH:16GiB,segments=100": memory over a file; "device=64MiB,host=4GiB": a device over pinned
+/// memory.
 /// @throws input_error if it says something else
 tier_options parse_tiers(const std::string& text);
 
@@ -41,7 +42,8 @@ nlohmann::ordered_json to_json(const zoomr::tier_statistics& of, const zoomr::me
 std::string in_words(const zoomr::tier_statistics& of, const zoomr::memory_use& capacity);
 
 /// What the arena of a device has done; what it waits for is not measured.
-nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity);
-std::string in_words(const zoomr::arena_statistics& of, const zoomr::memory_use& capacity);
+/// @param device, host  bytes of the cache in both
+nlohmann::ordered_json to_json(const zoomr::arena_statistics& of, zoomr::byte_count device, zoomr::byte_count host);
+std::string in_words(const zoomr::arena_statistics& of, zoomr::byte_count device, zoomr::byte_count host);
 
 }  // namespace decode

@@ -33,10 +33,11 @@ struct details_room {
 /// What a run has cost, as far as it is counted on a device.
 struct run_cost {
   std::int64_t prompt_tokens = 0;
-  std::int64_t tokens = 0;     // after the prompt
-  std::int64_t passes = 0;     // after the prompt, second ones counted
-  double attended_mean = 0;    // tokens, mean over the tokens after the prompt, layers and heads
-  zoomr::memory_use reserved;  // by the cache, for the longest sequence: taken before the first token
+  std::int64_t tokens = 0;       // after the prompt
+  std::int64_t passes = 0;       // after the prompt, second ones counted
+  double attended_mean = 0;      // tokens, mean over the tokens after the prompt, layers and heads
+  zoomr::memory_use reserved;    // by the cache, for the longest sequence: taken before the first token
+  zoomr::byte_count pinned = 0;  // the same, of the host's memory
   std::optional<zoomr::arena_statistics> arena;
 };
 

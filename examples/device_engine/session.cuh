@@ -66,7 +66,7 @@ class device_session : public decoder {
     const byte_count block = sizes.block_numbers() * four;
     made.reserved.details =
         (tiered ? std::int64_t{sizes.arena_frames} : std::int64_t{model.layers} * sizes.pages) * block;
-    made.reserved.host = host_bytes_;
+    made.pinned = host_bytes_;
     const index_t scales = cache_.arrays().scales_of(sizes, sizes.segments);
     made.reserved.summaries =
         std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);

@@ -22,7 +22,7 @@ std::string not_tried(const trace& from, bool voters);
 struct policy_cost {
   double error = 0;              // of outputs, mean
   zoomr::byte_count device = 0;  // the most that a step needs there, accounted; 0 over tiers, where all have the same
-  double moved = 0;              // over tiers: bytes that came to the device for each token after the prompt
+  double moved = 0;              // over tiers: bytes that came to memory for each token after the prompt
 
   /// Not worse in anything, and better in something.
   bool beats(const policy_cost& other) const;

@@ -42,8 +42,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
       ->transform(decode::number_in(1, zoomr::unlimited));
   app.add_option("--memory", given.memory, "that caches may take together; what has no room is in a file")
       ->transform(size_text());
-  app.add_option("--device-bytes", given.device,
-                 "of each cache are a device, to which details move; default: all is in one memory")
+  app.add_option(
+         "--device-bytes", given.device,
+         "of each cache are its memory, as a device would have them, to which details move from a file; default: all")
       ->transform(size_text());
   app.add_option("--scratch", given.scratch, "a folder for that file, which has no name; default: that of the system");
   app.add_option("--voters", given.voters_file, "weights of the heads that vote, for policies that ask them");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a policy's name to a cache of it, within a limit of memory. All presets are compiled here.
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::max
 #include <array>      // std::array
 #include <utility>    // std::move
 
@@ -70,22 +70,12 @@ zoomr::config config_of(const Policy& policy, const trace& from, const settings&
   return limits;
 }
 
-/// Sizes of tiers: without a device memory is an arena, but for what lies between it and the file.
+/// Memory over a file: as much of it as a device has, if one is named.
 template <class Policy>
 void set_tiers(zoomr::config& limits, const Policy& policy, const zoomr::shape& model, const memory_limits& sizes) {
-  using cache = zoomr::kv_cache<Policy>;
-  if (sizes.device > 0) {
-    limits.tiers.device = sizes.device;
-    if (cache::bytes(model, policy, limits).host <= sizes.memory - sizes.device) return;
-    limits.tiers.host = std::max<zoomr::byte_count>(sizes.memory - sizes.device, 1);
-  } else {
-    limits.tiers.host = std::max<zoomr::byte_count>(sizes.memory / 8, 1);
-    limits.tiers.device = sizes.memory - limits.tiers.host;
-  }
-  zoomr::config without_file = limits;
-  without_file.tiers.host = 0;
-  limits.tiers.file = cache::bytes(model, policy, without_file).host;
-  limits.tiers.path = sizes.scratch.c_str();
+  limits.tiers = {.host = zoomr::too_many_bytes, .file = zoomr::too_many_bytes, .path = sizes.scratch.c_str()};
+  limits.tiers.file = zoomr::kv_cache<Policy>::bytes(model, policy, limits).file;
+  limits.tiers.host = sizes.device > 0 ? sizes.device : sizes.memory;
 }
 
 template <class Policy>

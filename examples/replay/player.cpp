@@ -73,7 +73,7 @@ class player_of final : public player {
       pass_prompt(from, {first, first + count});
       passed(first += count);
     }
-    if constexpr (zoomr::tiered_placement<typename Cache::placement_type>) prompt_in_ = cache_.tiers().device_in;
+    if constexpr (zoomr::tiered_placement<typename Cache::placement_type>) prompt_in_ = cache_.tiers().bytes_in;
     if (recorder_ != nullptr) recorder_->begin(report::view_of(cache_, seq_));
   }
 
@@ -220,7 +220,7 @@ class player_of final : public player {
   std::vector<head_sums> sums_;           // [layers, heads]
   std::int64_t active_ = 0;
   index_t active_tokens_ = 0;
-  zoomr::byte_count prompt_in_ = 0;  // that came to the device for the prompt
+  zoomr::byte_count prompt_in_ = 0;  // that came to memory for the prompt
   double seconds_ = 0;
 };
 

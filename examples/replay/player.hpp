@@ -22,7 +22,7 @@ namespace replay {
 /// What a cache may take.
 struct memory_limits {
   zoomr::byte_count memory = 0;  // of one cache
-  zoomr::byte_count device = 0;  // of these, of a device with details under it; 0: there is none
+  zoomr::byte_count device = 0;  // of these, as a device would have, over a file; 0: all of them
   std::string scratch;           // a folder, for what memory does not hold
 };
 

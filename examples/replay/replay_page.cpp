@@ -37,8 +37,8 @@ std::vector<std::pair<std::string, std::string>> figures_of(const replay_result&
       {"churn", percent(all.churn)},
       {"peak on a device, MiB", mib(result.device_bytes())}};
   if (result.tiers) {
-    rows.emplace_back("hits in the arena", percent(result.tiers->hit_rate()));
-    rows.emplace_back("to the device, MiB", mib(result.tiers->device_in));
+    rows.emplace_back("hits in memory", percent(result.tiers->hit_rate()));
+    rows.emplace_back("moved to it, MiB", mib(result.tiers->bytes_in));
   }
   if (!result.conclusive() && !result.baseline()) rows.emplace_back("conclusion", "none: nothing was left out");
   return rows;

@@ -25,12 +25,11 @@ void each_member(auto& of_stats, auto visit) requires(requires { of_stats.prompt
 }
 void each_member(auto& bytes, auto visit) requires(requires { bytes.details; }) {
   visit("details", bytes.details), visit("summaries", bytes.summaries), visit("metadata", bytes.metadata);
-  visit("workspace", bytes.workspace), visit("host", bytes.host), visit("file", bytes.file);
+  visit("workspace", bytes.workspace), visit("file", bytes.file);
 }
 void each_member(auto& tiers, auto visit) requires(requires { tiers.hits; }) {
   visit("hits", tiers.hits), visit("misses", tiers.misses), visit("stalls", tiers.stalls);
-  visit("prefetched", tiers.prefetched), visit("device_in", tiers.device_in), visit("device_out", tiers.device_out);
-  visit("file_in", tiers.file_in), visit("file_out", tiers.file_out);
+  visit("prefetched", tiers.prefetched), visit("bytes_in", tiers.bytes_in), visit("bytes_out", tiers.bytes_out);
   visit("moving_ns", tiers.times.moving_ns), visit("waited_ns", tiers.times.waited_ns);
 }
 
@@ -79,7 +78,7 @@ ordered_json to_json(const replay_result& result, index_t heads) {
   out["bytes"] = members_of(result.bytes);
   out["capacity"] = members_of(result.capacity);
   out["tiers"] = result.tiers ? members_of(*result.tiers) : ordered_json(nullptr);
-  out["prompt_device_in"] = result.prompt_in;
+  out["prompt_bytes_in"] = result.prompt_in;
   for (const auto& [name, member] : figures) {
     ordered_json& rows = out["heads"][name] = ordered_json::array();
     for (std::size_t i = 0; i < result.heads.size(); ++i) {
@@ -104,7 +103,7 @@ replay_result read_result(const nlohmann::json& value, const std::string& where)
     read_members(value.at("bytes"), result.bytes);
     read_members(value.at("capacity"), result.capacity);
     if (!value.at("tiers").is_null()) read_members(value.at("tiers"), result.tiers.emplace());
-    value.at("prompt_device_in").get_to(result.prompt_in);
+    value.at("prompt_bytes_in").get_to(result.prompt_in);
     for (const auto& [name, member] : figures) {
       std::size_t head = 0;
       for (const nlohmann::json& row : value.at("heads").at(name)) {

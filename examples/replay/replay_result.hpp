@@ -39,7 +39,7 @@ struct replay_result {
   zoomr::memory_use bytes;          // in use at the end
   zoomr::memory_use capacity;
   std::optional<zoomr::tier_statistics> tiers;  // where blocks have moved
-  zoomr::byte_count prompt_in = 0;              // bytes of `tiers->device_in` that came for the prompt
+  zoomr::byte_count prompt_in = 0;              // bytes of `tiers->bytes_in` that came for the prompt
   double seconds = 0;                           // of the cache's calls, the prompt included
 
   /// Something was left out of some query: without that, nothing follows from the figures.
@@ -49,12 +49,12 @@ struct replay_result {
   double active_share() const {
     return queries == 0 ? 0.0 : static_cast<double>(active) / static_cast<double>(queries);
   }
-  /// What a device would hold at most, accounted; over tiers what its arena has taken.
+  /// What a device would hold at most, accounted; over tiers what memory has taken.
   zoomr::byte_count device_bytes() const { return tiers ? capacity.total() : stats.device_peak; }
-  /// Over tiers: bytes that came to the device for each token after the prompt.
+  /// Over tiers: bytes that came to memory for each token after the prompt.
   double moved_in() const {
     const auto tokens = static_cast<double>(stats.tokens);
-    return tiers && stats.tokens > 0 ? static_cast<double>(tiers->device_in - prompt_in) / tokens : 0.0;
+    return tiers && stats.tokens > 0 ? static_cast<double>(tiers->bytes_in - prompt_in) / tokens : 0.0;
   }
   /// Of all heads: means, and the largest of the worst errors.
   head_figures all_heads() const;

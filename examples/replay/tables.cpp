@@ -35,9 +35,8 @@ std::vector<std::string> line(const replay_result& result) {
           figure(percent(all.recall)),
           figure(percent(all.churn)),
           mib(result.device_bytes()),
-          of_tiers(mib(result.capacity.host)),
           of_tiers(mib(result.capacity.file)),
-          of_tiers(mib(moved.device_in)),
+          of_tiers(mib(moved.bytes_in)),
           of_tiers(percent(moved.hit_rate())),
           fixed(result.seconds, 1)};
 }
@@ -50,7 +49,7 @@ void print_table(std::ostream& out, const trace_facts& facts, const std::vector<
       << facts.model.layers << " layers of " << facts.model.heads << " query heads and " << facts.model.kv_heads
       << " KV heads\n";
   decode::table shown({"policy", "active", "attended", "error", "worst", "captured", "top keys", "churn", "device MiB",
-                       "host MiB", "file MiB", "moved in MiB", "hits", "seconds"});
+                       "file MiB", "moved in MiB", "hits", "seconds"});
   for (const replay_result& result : results) shown.add(line(result));
   shown.print(out);
   for (const replay_result& result : results) {

@@ -102,8 +102,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param queries  [tokens, heads, head_dim]  rotated; scale, cap and bias (config.logits) are applied here
   /// @param out      [tokens, heads, value width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
-  /// @cost  2 launches; 1 or 2 more where choices depend on drift, 1 more where config.max_draft_tokens exceeds 1, 1 or
-  /// 2 more for the tokens of prompts; for eviction 1 more, and for each prompt whose queries count 4 for each 32 of
+  /// @cost  2 launches; 1 more where config.max_draft_tokens exceeds 1, 1 or 2 more for the tokens of prompts; for
+  /// eviction 1 more, and for each prompt whose queries count 4 for each 32 of
   /// them and 1 or 2 at its end; over tiers 4 more, and 4 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream queue) {
@@ -269,7 +269,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     if (item.chooses || item.goes_on()) return true;
     if (item.prompt) return core_->observes(item);
     const detail::cache_sizes& sizes = core_->sizes;
-    return sizes.remembers_queries() || sizes.drifts || pass_ == 1 || core_->step.layers.any_seen();
+    return sizes.remembers_queries() || pass_ == 1 || core_->step.layers.any_seen();
   }
   auto queries_needed() const {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };

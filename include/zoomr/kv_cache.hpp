@@ -50,7 +50,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   any_kv_cache& operator=(any_kv_cache&& other) noexcept;
   ~any_kv_cache();
 
-  /// What the cache holds at most, by tier.
+  /// What the cache holds at most.
   memory_use capacity() const;
 
   /// Begins a step for several sequences, each at most once. Decides from the ids alone how many tokens are
@@ -179,9 +179,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// What a tiered placement has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_placement<placement_type> { return core_->pool.stats(); }
 
-  /// Whether attention would find a slot of a KV head on the device now, without waiting for a transfer. It moves
+  /// Whether attention would find a slot of a KV head in memory now, without waiting for a transfer. It moves
   /// nothing, and does not count as a use.
-  bool on_device(sequence seq, index_t layer, index_t kv_head, index_t slot) const requires tiered_placement<Placement>;
+  bool in_memory(sequence seq, index_t layer, index_t kv_head, index_t slot) const requires tiered_placement<Placement>;
 
   /// Records what each query attends after the prompt into `into`, or stops doing so with nullptr. For tests and
   /// pictures: memory that runs out while it records is a std::bad_alloc, after which the cache must not be used again.
@@ -244,7 +244,7 @@ class kv_cache : public any_kv_cache<T, decltype(detail::placement_of<Policy>())
       : base(model, policy_type(policy), limits, [&] { return std::make_unique<const policy_type>(policy); }) {}
 
   using base::bytes;
-  /// What a cache of this kind will hold at most, by tier, before anything is allocated.
+  /// What a cache of this kind will hold at most, before anything is allocated.
   /// @throws precondition_error as the constructor, also for 2^60 bytes or more
   static memory_use bytes(const shape& model, const Policy& policy, const config& limits) {
     return base::bytes_of(model, policy_type(policy), limits);

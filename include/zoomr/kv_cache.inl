@@ -122,19 +122,19 @@ slot_map any_kv_cache<T, Placement>::slots_of(sequence seq, index_t layer, index
 }
 
 template <class T, class Placement>
-bool any_kv_cache<T, Placement>::on_device(sequence seq, index_t layer, index_t kv_head,
+bool any_kv_cache<T, Placement>::in_memory(sequence seq, index_t layer, index_t kv_head,
                                            index_t slot) const requires tiered_placement<Placement> {
   const detail::sequence_state& state = open_lane(seq, layer, kv_head);
-  ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "on_device: there is no such slot");
+  ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "in_memory: there is no such slot");
   const index_t page = state.pages[static_cast<std::size_t>(slot / page_tokens)];
-  return page >= 0 && core_->pool.on_device(core_->pool.piece_of(layer, kv_head), page);
+  return page >= 0 && core_->pool.in_memory(core_->pool.piece_of(layer, kv_head), page);
 }
 
 template <class T, class Placement>
 any_kv_cache<T, Placement>::any_kv_cache(const shape& model, const detail::any_policy& policy, const config& limits,
                                          function_ref<std::unique_ptr<const detail::any_policy>()> make_policy) {
   const memory_use use = bytes_of(model, policy, limits);
-  core_ = allocated(use.total() + use.host, [&] {
+  core_ = allocated(use.total(), [&] {
     std::unique_ptr<const detail::any_policy> own_policy = make_policy();
     detail::expect_classes(*own_policy, limits);
     return std::make_unique<core_type>(model, std::move(own_policy), limits);

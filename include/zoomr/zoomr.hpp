@@ -4,12 +4,8 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
-#include <zoomr/policy/aggregate/otherwise.hpp>
 #include <zoomr/policy/aggregate/pooled_mass.hpp>
 #include <zoomr/policy/aggregate/weighted.hpp>
-#include <zoomr/policy/refresh/on_drift.hpp>
-#include <zoomr/policy/score/otherwise.hpp>
-#include <zoomr/policy/select/otherwise.hpp>
 #include <zoomr/policy/select/top_p.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>
 #include <zoomr/presets/table.hpp>

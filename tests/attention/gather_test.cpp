@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <core/type_lists.hpp>
 #include <support/naive_attention.hpp>
 #include <support/rounded_weights.hpp>
 #include <zoomr/attention/gather.hpp>
@@ -174,8 +175,7 @@ std::vector<token_range> random_ranges(unit::random& random, index_t tokens) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing else", T, float, bfloat16, scaled_int8,
-                   q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("gather_attend is the softmax over its runs and reads nothing else", T, attended) {
   unit::random random(70);
   for (const index_t head_dim : widths_of<T>({8, 16, 24, 32, 40, 64, 96, 128, 256})) {
     for (const index_t group : {1, 2, 3, 4, 7, 8}) {
@@ -190,9 +190,10 @@ TEST_CASE_TEMPLATE("gather_attend is the softmax over its runs and reads nothing
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(attended, unit::as_tuple<decltype(type_list<float, bfloat16, scaled_int8>{} + block_types{})>);
 
-TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one, unless it rounds weights", T, float,
-                   bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("every path of the processor has the bits of the portable one, unless it rounds weights", T,
+                          same_on_each_path) {
   unit::random random(76);
   for (const cpu_path path : vector_paths) {
     for (const index_t head_dim : widths_of<T>({16, 24, 32, 48, 64, 80, 96, 128, 144, 256, 576})) {
@@ -216,9 +217,9 @@ TEST_CASE_TEMPLATE("every path of the processor has the bits of the portable one
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(same_on_each_path, unit::as_tuple<storage_types>);
 
-TEST_CASE_TEMPLATE("values narrower than keys, wider, or in them: the softmax on every path", T, float, bfloat16,
-                   float8, scaled_int8, q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("values narrower than keys, wider, or in them: the softmax on every path", T, widths) {
   struct sizes {
     index_t key, value;
     bool in_keys;
@@ -251,6 +252,8 @@ TEST_CASE_TEMPLATE("values narrower than keys, wider, or in them: the softmax on
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(widths,
+                         unit::as_tuple<decltype(type_list<float, bfloat16, float8, scaled_int8>{} + block_types{})>);
 
 TEST_CASE("what no sum can hold has the same bits on every path too") {
   unit::random random(77);
@@ -273,8 +276,8 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
   }
 }
 
-TEST_CASE_TEMPLATE("blocks with scales that are infinite, NaN, zero or tiny have the same bits on every path", T, q8_0,
-                   q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("blocks with scales that are infinite, NaN, zero or tiny have the same bits on every path", T,
+                          odd_scales) {
   unit::random random(81);
   const std::uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x00fe};
   for (const cpu_path path : vector_paths) {
@@ -294,6 +297,7 @@ TEST_CASE_TEMPLATE("blocks with scales that are infinite, NaN, zero or tiny have
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(odd_scales, unit::as_tuple<block_types>);
 
 TEST_CASE("a page that is widened for many queries has the bits of the page, on every path") {
   unit::random random(78);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
-#include <zoomr/core/block_rows.hpp>
+#include <core/type_lists.hpp>
+#include <zoomr/core/storage_types.hpp>
 
-#include <algorithm>  // std::lower_bound
+#include <algorithm>  // std::count, std::lower_bound
 #include <array>      // std::array
 #include <bit>        // std::bit_cast
-#include <cmath>      // std::fabs, std::isinf, std::isnan, std::ldexp, std::nextafter
+#include <cmath>      // std::fabs, std::isfinite, std::isinf, std::isnan, std::ldexp, std::nextafter
 #include <cstring>    // std::memcpy
+#include <string>     // std::string
 #include <vector>     // std::vector
 
 namespace zoomr {
@@ -35,6 +37,8 @@ struct meaning<float8> {
   static constexpr std::uint32_t largest = 0x7e, sign = 0x80;
   static constexpr bool infinite = false;
 };
+
+using small_floats = std::tuple<bfloat16, float16, float8>;
 
 /// The number that stands for the bits of a magnitude, as the formula of the format has it.
 template <class T>
@@ -99,7 +103,7 @@ float rounded_bfloat16(float value) { return to_float(from_float<bfloat16>(value
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every number means what the definition of its format says", T, bfloat16, float16, float8) {
+TEST_CASE_TEMPLATE_DEFINE("every number means what the definition of its format says", T, meant) {
   using of = meaning<T>;
   for (std::uint32_t bits = 0; bits <= of::largest; ++bits) {
     CAPTURE(bits);
@@ -116,9 +120,10 @@ TEST_CASE_TEMPLATE("every number means what the definition of its format says", 
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(meant, small_floats);
 
-TEST_CASE_TEMPLATE("rounded down it is the largest number that is not above, rounded up the smallest not below", T,
-                   bfloat16, float16, float8) {
+TEST_CASE_TEMPLATE_DEFINE("rounded down it is the largest number that is not above, rounded up the smallest not below",
+                          T, rounded_outwards) {
   const std::vector<double> grid = grid_of<T>();
   unit::random random(2);
   const auto check = [&](float value) {
@@ -162,6 +167,7 @@ TEST_CASE_TEMPLATE("rounded down it is the largest number that is not above, rou
   CHECK(to_float(from_float_down<T>(infinity)) == infinity);
   CHECK(to_float(from_float_up<T>(-infinity)) == -infinity);
 }
+TEST_CASE_TEMPLATE_APPLY(rounded_outwards, small_floats);
 
 TEST_CASE("an int8 is rounded down to the largest that is not above, and up") {
   unit::random random(3);
@@ -179,7 +185,7 @@ TEST_CASE("an int8 is rounded down to the largest that is not above, and up") {
   for (const float tiny : {0x1p-149f, -0x1p-149f, 0x1p-30f, -0x1p-30f, -0.0f}) check(tiny);
 }
 
-TEST_CASE_TEMPLATE("every number survives the way to float and back", T, bfloat16, float16, float8) {
+TEST_CASE_TEMPLATE_DEFINE("every number survives the way to float and back", T, survives) {
   for (std::uint32_t bits = 0; bits < 2 * meaning<T>::sign; ++bits) {
     const T stored = stored_bits<T>(bits);
     const float value = to_float(stored);
@@ -191,8 +197,9 @@ TEST_CASE_TEMPLATE("every number survives the way to float and back", T, bfloat1
     }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(survives, small_floats);
 
-TEST_CASE_TEMPLATE("a float is rounded to the nearest number, ties to even", T, bfloat16, float16, float8) {
+TEST_CASE_TEMPLATE_DEFINE("a float is rounded to the nearest number, ties to even", T, rounded) {
   const std::vector<double> grid = grid_of<T>();
   unit::random random(1);
   for (std::size_t i = 0; i + 2 < grid.size(); ++i) {
@@ -210,6 +217,7 @@ TEST_CASE_TEMPLATE("a float is rounded to the nearest number, ties to even", T, 
     check_nearest<T>(grid, std::ldexp(random.uniform(1.0f, 2.0f), random.between(-30, 17)));
   }
 }
+TEST_CASE_TEMPLATE_APPLY(rounded, small_floats);
 
 TEST_CASE("infinities stay, too large becomes infinite, NaN stays NaN: bfloat16") {
   CHECK(rounded_bfloat16(infinity) == infinity);
@@ -334,6 +342,31 @@ TEST_CASE("float16 is the compiler's own half") {
   }
 }
 #endif
+
+TEST_CASE_TEMPLATE_DEFINE("the largest number is finite, and what is beyond it is not stored as a smaller one", T,
+                          largest) {
+  constexpr float largest = storage_traits<T>::largest;
+  CHECK(std::isfinite(largest));
+  CHECK(to_float(from_float<T>(largest)) == largest);
+  CHECK(to_float(from_float<T>(-largest)) == -largest);
+  const float beyond = to_float(from_float<T>(largest * 1.1f));
+  CHECK((beyond == largest || beyond == infinity));
+}
+TEST_CASE_TEMPLATE_APPLY(largest, unit::as_tuple<number_types>);
+
+TEST_CASE("storage types have names of their own, which a saved sequence has room for") {
+  std::vector<std::string> names;
+  for_each_type(storage_types{}, [&]<class T>() { names.push_back(storage_name<T>()); });
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    CHECK(name.size() <= 16);
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+  const auto sentence = [](auto list) { return std::string(detail::sentence_on_types("", list, ".").text); };
+  CHECK(sentence(type_list<q8_0>{}) == "q8_0.");
+  CHECK(sentence(type_list<float, q8_0>{}) == "float or q8_0.");
+  CHECK(sentence(type_list<int8, float, q8_0>{}) == "int8, float or q8_0.");
+}
 
 TEST_CASE("a float is stored as it is") {
   for (const float value : {0.0f, -0.0f, 1.5f, infinity, -infinity, not_a_number, 1e-42f}) {
@@ -535,8 +568,8 @@ TEST_CASE("32 floats become a block of mxfp8: floor(log2(largest)) - 8, the near
   }
 }
 
-TEST_CASE_TEMPLATE("what was stored in a block stays when it is stored again; a scale divides first", T, q8_0, q4_0,
-                   mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("what was stored in a block stays when it is stored again; a scale divides first", T,
+                          stored_again) {
   unit::random random(7);
   for (int i = 0; i < 2000; ++i) {
     const std::vector<float> numbers = random.floats(32, -3.0f, 3.0f);
@@ -553,12 +586,17 @@ TEST_CASE_TEMPLATE("what was stored in a block stays when it is stored again; a 
     CHECK(stored_block<T>(tiny, 0x1p-128f) == stored_block<T>(divided));  // the scale has no inverse
   }
 }
+TEST_CASE_TEMPLATE_APPLY(stored_again, unit::as_tuple<block_types>);
 
 // Legal arguments of a kernel, of the size that they must have, and usable at compile time.
 template <class T>
 inline constexpr bool plain = std::is_trivially_copyable_v<T>&& std::is_standard_layout_v<T>&& to_float(T{}) == 0.0f &&
                               from_float<T>(1.5f) == from_float<T>(to_float(from_float<T>(1.5f)));
-static_assert(plain<float> && plain<bfloat16> && plain<float16> && plain<float8> && plain<int8>);
+template <class... T>
+constexpr bool all_plain(type_list<T...>) {
+  return (plain<T> && ...);
+}
+static_assert(all_plain(unit::plain_types{}));
 static_assert(sizeof(q8_0) == 2 && sizeof(q4_0) == 2 && alignof(q8_0) == 2 && alignof(q4_0) == 2);
 static_assert(sizeof(mxfp8) == 1 && stored_size<mxfp8>(96) == 99);
 static_assert(stored_size<q8_0>(96) * 2 == 102 && stored_size<q4_0>(96) * 2 == 54 && stored_size<float>(96) == 96);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <core/type_lists.hpp>
 #include <support/device_memory.hpp>
 #include <zoomr/core/device/vectors.cuh>
 
@@ -136,13 +137,13 @@ TEST_CASE("a piece holds 16 bytes of stored numbers") {
   CHECK(per_vector<int8> == 16);
 }
 
-TEST_CASE_TEMPLATE("every pattern of bits, in each place of a piece, becomes the float that it is on the host", T,
-                   float, bfloat16, float16, float8, int8) {
+TEST_CASE_TEMPLATE_DEFINE("every pattern of bits, in each place of a piece, becomes the float that it is on the host",
+                          T, unpacked) {
   check_unpack<T>();
 }
+TEST_CASE_TEMPLATE_APPLY(unpacked, unit::as_tuple<unit::plain_types>);
 
-TEST_CASE_TEMPLATE("a float becomes the same stored number as on the host", T, float, bfloat16, float16, float8, int8) {
-  check_pack<T>();
-}
+TEST_CASE_TEMPLATE_DEFINE("a float becomes the same stored number as on the host", T, packed) { check_pack<T>(); }
+TEST_CASE_TEMPLATE_APPLY(packed, unit::as_tuple<unit::plain_types>);
 
 }  // namespace zoomr

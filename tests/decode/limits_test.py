@@ -87,14 +87,14 @@ class Numbers(Limits):
         for number in ("-4", "0", str(2**31), str(2**64 + 5), "many", "4KiB", ""):
             self.refused("segments must be a whole number between 1 and", DECODE, *PROMPT, "--tiers",
                          f"device=64MiB,segments={number}")
-        for tier in ("device={}", "device=64MiB,host={}", "device=64MiB,host=1MiB,file=/tmp/x:{}"):
+        for tier in ("device={}", "device=64MiB,host={}", "host=1MiB,file=/tmp/x:{}"):
             for size in ("-1", "0", str(2**63), str(2**64), str(2**64 + 65536), "8192PiB", "1.5MiB", "1XB", "MiB", "",
                          "1MiBs"):
                 with self.subTest(tier=tier, size=size):
                     self.refused("is not a size like 64MiB", DECODE, *PROMPT, "--tiers", tier.format(size))
         sizes = ("1048576", "1048576B", "1024k", "1024KiB", "1MiB", "1mb", "1M")
-        found = {json.loads(run(DECODE, *PROMPT, "--max-tokens", 2, "--json", "--tiers", f"device={size}").stdout)
-                 ["runs"][0]["tiers"]["device_bytes"] for size in sizes}
+        found = {json.loads(run(DECODE, *PROMPT, "--max-tokens", 2, "--json", "--tiers", f"host={size},file=/tmp:1GiB").stdout)
+                 ["runs"][0]["tiers"]["memory_bytes"] for size in sizes}
         self.assertEqual(len(found), 1)
 
     def test_of_settings_and_budgets(self):

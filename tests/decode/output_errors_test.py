@@ -148,20 +148,17 @@ class Tiers(unittest.TestCase):
         command = (DECODE, "--model", LLAMA, "--prompt", "= ; [ " * 60, "--policy", policy, "--set",
                    "zones.dense_layers=0", "--set", "fixed_pages.longest=4", "--set", "top_k.segments=1",
                    "--max-tokens", 8)
-        refused = run((*command, "--tiers", "device=1")).stderr.decode()
-        device = int(re.search("at least ([0-9]+)", refused)[1])
-        refused = run((*command, "--tiers", f"device={device},host=1,file={folder}/details:1GiB")).stderr.decode()
-        least = re.search("at least ([0-9]+)", refused)
-        host = int(least[1]) if least else 1
+        refused = run((*command, "--tiers", f"host=1,file={folder}/details:1GiB")).stderr.decode()
+        least = int(re.search("at least ([0-9]+)", refused)[1])
         disk = {} if writes is None else {"LD_PRELOAD": FAILING_DISK, "ZOOMR_TEST_WRITES": str(writes)}
-        return run((*command, *more, "--tiers", f"device={device},host={host},file={folder}/details:1GiB"),
+        return run((*command, *more, "--tiers", f"host={least},file={folder}/details:1GiB"),
                    env={**os.environ, **disk})
 
     def test_a_disk_that_fails_is_the_disks_fault(self):
         with tempfile.TemporaryDirectory() as folder:
             whole = self.decode(folder, "--json")
             self.assertEqual(whole.returncode, 0, whole.stderr)
-            self.assertGreater(json.loads(whole.stdout)["runs"][0]["tiers"]["file_out"], 0)
+            self.assertGreater(json.loads(whole.stdout)["runs"][0]["tiers"]["bytes_out"], 0)
             for writes in (0, 1, 7):
                 done = self.decode(folder, "--json", writes=writes)
                 sentence = done.stderr.decode()
@@ -172,10 +169,10 @@ class Tiers(unittest.TestCase):
                                            "Input/output error")
             self.assertEqual(os.listdir(folder), [])
 
-    def test_the_peak_is_what_the_device_has_given(self):
+    def test_the_peak_is_what_memory_has_given(self):
         with tempfile.TemporaryDirectory() as folder:
             tiered = json.loads(self.decode(folder, "--json").stdout)["runs"][0]
-            self.assertEqual(tiered["device_bytes_peak"], tiered["tiers"]["device_bytes"])
+            self.assertEqual(tiered["device_bytes_peak"], tiered["tiers"]["memory_bytes"])
 
 
 if __name__ == "__main__":

@@ -320,7 +320,7 @@ class Replay(unittest.TestCase):
             full = json.load(f)["runs"][0]
         self.assertLess(full["worst_error"], 1e-4)
         self.assertGreater(full["capacity"]["file"], 60 << 20)
-        self.assertGreater(full["tiers"]["file_in"], 300 << 20)    # keys and values came for each token
+        self.assertGreater(full["tiers"]["bytes_in"], 300 << 20)    # keys and values came for each token
 
 
 if __name__ == "__main__":

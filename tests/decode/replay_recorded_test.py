@@ -106,7 +106,7 @@ class Advice(unittest.TestCase):
 
     def front(self, runs):
         """Written anew: names by rising error."""
-        costs = {name: (one["error"], one["tiers"]["device_in"] - one["prompt_device_in"] if one["tiers"] else one["stats"]["device_peak"])
+        costs = {name: (one["error"], one["tiers"]["bytes_in"] - one["prompt_bytes_in"] if one["tiers"] else one["stats"]["device_peak"])
                  for name, one in runs.items() if one["conclusive"] or name == "full"}
         beaten = {a for a, x in costs.items() for y in costs.values() if x != y and y[0] <= x[0] and y[1] <= x[1]}
         return sorted(costs.keys() - beaten, key=lambda name: costs[name])
@@ -137,7 +137,7 @@ class Advice(unittest.TestCase):
     def test_with_a_device_transfers_are_the_cost(self):
         runs, values = self.advice("--policy", "full,window@48,quest@48,sentence_box@96", "--device-bytes", "384KiB")
         self.assertEqual(list(values), self.front(runs))
-        self.assertGreater(runs["full"]["tiers"]["device_in"], runs["window@48"]["tiers"]["device_in"])
+        self.assertGreater(runs["full"]["tiers"]["bytes_in"], runs["window@48"]["tiers"]["bytes_in"])
         self.assertGreater(len(values), 1)
 
 

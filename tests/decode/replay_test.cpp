@@ -221,11 +221,10 @@ TEST_CASE("a replay within little memory, which nobody watches, has the same fig
     REQUIRE(squeezed[i].tiers);
     REQUIRE(device[i].tiers);
     CHECK(squeezed[i].capacity.file > 0);
-    CHECK(device[i].capacity.file == 0);
-    CHECK(device[i].capacity.host > 0);
+    CHECK(device[i].capacity.file > 0);
     CHECK(device[i].capacity.total() <= shared.limits.device);
   }
-  CHECK(device[0].tiers->device_in > device[2].tiers->device_in);
+  CHECK(device[0].tiers->bytes_in > device[2].tiers->bytes_in);
   CHECK(decode::says(decode::complaint([&] { play(from, names, 1 << 20, settings{}); }), "--memory"));
 }
 

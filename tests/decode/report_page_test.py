@@ -49,7 +49,7 @@ def large_page(path):
     run = {"policy": "large", "options": "", "text": 0, "figures": [["budget", "64"]], "prompt": prompt,
            "tokens": tokens, "steps": steps, "positions": [prompt, steps], "per": "layer", "layers": list(range(layers)),
            "kv_heads": 1, "group": 2, "query_heads": 48, "pieces": pieces,
-           "levels": {"stride": 1, "lanes": list(range(layers)), "classes": classes}, "on_device": None,
+           "levels": {"stride": 1, "lanes": list(range(layers)), "classes": classes}, "in_memory": None,
            "choices": {"unit": "share", "stride": 1, "list": [[s, s % layers, 9000, 1, s // 20, 0.5]
                                                               for s in range(0, steps, 8)]}, "series": series}
     data = {"zoomr_report": 1, "title": "large", "command": "none", "runs": [run],

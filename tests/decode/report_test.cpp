@@ -71,7 +71,7 @@ struct run_of_ledger {
 template <class Policy>
 void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {}) {
   const auto tokens = static_cast<index_t>(text.ids().size());
-  const auto open = [&] { return session(text.net, policy, 1, tokens, text.classes, 1, tiers.device == 0, tiers); };
+  const auto open = [&] { return session(text.net, policy, 1, tokens, text.classes, 1, tiers.host == 0, tiers); };
   report::page page("a title", "a command", 1);
   zoomr::statistics before, after;
   {
@@ -223,20 +223,23 @@ TEST_CASE("a page says of each token what it has read, and adds up to the statis
   check_run(text, presets::h2o_with(32));
 }
 
-TEST_CASE("a page says which segments are on the device") {
+TEST_CASE("a page says which segments are in memory") {
   run_of_ledger text;
   const auto policy = zoomr::with_placement(zoomr::presets::zoomr_focus, zoomr::tiered<>{});
   const auto tokens = static_cast<index_t>(text.ids().size());
+  const auto tiers = [](zoomr::byte_count memory) {
+    return zoomr::tier_bytes{.host = memory, .file = 1 << 28, .path = "/tmp"};
+  };
   const auto needed = complaint([&] {
     try {
-      session(text.net, policy, 1, tokens, text.classes, 1, false, zoomr::tier_bytes{.device = 1});
+      session(text.net, policy, 1, tokens, text.classes, 1, false, tiers(1));
     } catch (const zoomr::precondition_error& why) {
       throw input_error(why.what());
     }
   });
   const zoomr::byte_count least = std::stoll(needed.substr(needed.find("at least ") + 9));
-  check_run(text, policy, {.device = least + (least >> 3)});
-  session run(text.net, policy, 1, tokens, text.classes, 1, false, zoomr::tier_bytes{.device = least});
+  check_run(text, policy, tiers(least + (least >> 3)));
+  session run(text.net, policy, 1, tokens, text.classes, 1, false, tiers(least));
   report::page page("", "", 1);
   recording recorded(run, report::facts_of(policy, tokens));
   std::size_t some = 0, all = 0;
@@ -248,14 +251,14 @@ TEST_CASE("a page says which segments are on the device") {
     const zoomr::shape& model = run.cache().model();
     for (index_t layer = 0; layer < model.layers; ++layer) {
       for (index_t head = 0; head < model.kv_heads; ++head)
-        here.back().push_back(run.cache().on_device(run.at(0), layer, head, 0) ? 1 : 0);
+        here.back().push_back(run.cache().in_memory(run.at(0), layer, head, 0) ? 1 : 0);
     }
   });
   recorded.add_to(page, text.words, run_report());
   const ordered_json& of = page.data()["runs"][0];
   const std::size_t pieces = of["pieces"].size() / 5;
   for (std::size_t lane = 0; lane < here.front().size(); ++lane) {
-    const level_matrix said = levels_of(of["on_device"], lane, pieces, here.size());
+    const level_matrix said = levels_of(of["in_memory"], lane, pieces, here.size());
     for (std::size_t step = 0; step < here.size(); ++step) {
       REQUIRE((here[step][lane] == 0 ? said[1][step] < 2 : said[1][step] > 0));  // the first piece has this page
       ++(here[step][lane] == 0 ? some : all);

@@ -113,7 +113,7 @@ class Retrieval(unittest.TestCase):
         self.assertIn('measured with "checkpoint, prose.txt, seed 1, queries 16", but', other.stderr)
 
         results = self.path("results.csv")
-        policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128,voters_or_boxes@300"
+        policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128"
         options = ("--voters", voters, "--policies", policies, "--resume", self.path("r"))
         found = self.asked("retrieval", "--csv", results, *options)
         self.assertEqual(found.returncode, 0, found.stderr)
@@ -125,8 +125,7 @@ class Retrieval(unittest.TestCase):
         self.assertGreater(int(oracle["choices"]), 0)
         self.assertEqual(voted["choices"], oracle["choices"])
         self.assertLess(float(voted["attended"]), 0.5 * float(rows["full", "keys 1200"]["attended"]))
-        for policy, most in (("window@128", 128), ("exact@128", 128), ("random_eviction@128", 128 + 10),
-                             ("voters_or_boxes@300", 4 + 150 + 4 * 80)):  # zones, four sentences
+        for policy, most in (("window@128", 128), ("exact@128", 128), ("random_eviction@128", 128 + 10)):
             self.assertLessEqual(float(rows[policy, "keys 1200"]["attended"]), most)
             self.assertEqual(rows[policy, "keys 1200"]["active"], "1")
         self.assertEqual(rows["full", "keys 1200"]["active"], "0")

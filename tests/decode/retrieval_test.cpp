@@ -183,7 +183,7 @@ TEST_CASE("controls take budgets where they have one, and no options") {
   const auto why = [](const std::string& name, index_t budget, std::vector<std::string> settings) {
     return complaint([&] { expect_named({name, budget, std::move(settings)}, name + "..."); });
   };
-  for (const char* const name : {"oracle", "random", "exact", "random_eviction", "voters_or_boxes"}) {
+  for (const char* const name : {"oracle", "random", "exact", "random_eviction"}) {
     CHECK(why(name, 0, {}) == "no complaint");
     CHECK(says(why(name, 0, {"zones.sinks=1"}), "has no options"));
   }

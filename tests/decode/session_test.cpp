@@ -205,7 +205,7 @@ TEST_CASE("layers with a sliding window are a group beside those of the policy, 
         "one cache for all layers: layers of Gemma 3 differ, and need a cache for each kind, on the host and without "
         "tiers");
   const auto moved = with_placement(zoomr::presets::full, zoomr::tiered<>{});
-  CHECK(says(complaint([&] { session(net, moved, 1, 32, classes, 1, false, {.device = 1 << 20}); }), "tiers: layers"));
+  CHECK(says(complaint([&] { session(net, moved, 1, 32, classes, 1, false, {.host = 1 << 20}); }), "tiers: layers"));
 }
 
 TEST_CASE("a session gives the logits of a model with sliding windows, whatever the chunks of its prompt") {

@@ -74,9 +74,9 @@ void others(any_kv_cache<bfloat16>& host) {
   step.append(0);
   step.append_slots({}, nullptr);
   step.list_slots(0, view<const bfloat16, 3>{}, {}, {}, nullptr);
-  constexpr auto drifting = compose(sentences{}, key_mean{}, mean_dot{}, running_mean{}, fill_budget{}, on_drift{});
-  device_cache<std::remove_const_t<decltype(drifting)>, bfloat16, 128, 4> moving({1, 4, 1, 128}, drifting, config{},
-                                                                                 nullptr, nullptr);
+  constexpr auto by_sums = compose(sentences{}, key_mean{}, mean_dot{}, running_mean{}, fill_budget{}, boundaries{});
+  device_cache<std::remove_const_t<decltype(by_sums)>, bfloat16, 128, 4> moving({1, 4, 1, 128}, by_sums, config{},
+                                                                                nullptr, nullptr);
   to_device(host, to_host(moving, moving.open(), host, nullptr), moving, nullptr);
 }
 
@@ -100,7 +100,8 @@ void steps() {
   step_of(presets::sentence_box);
   step_of(compose(fixed_pages{.longest = 8}, key_mean{}, mean_dot{}, pooled_mass{}, top_k{.segments = 256},
                   every_token{}, zones{.recent = 32, .open = unlimited}, placement{.details_on_host = true}));
-  step_of(compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, running_mean{}, fill_budget{}, on_drift{}));
+  step_of(
+      compose(sentences{}, stored_as<bfloat16>(key_mean{}), mean_dot{}, running_mean{}, fill_budget{}, boundaries{}));
   step_of(presets::sentence_kv);
   step_of(presets::r_kv);
   step_of(with_placement(presets::quest, tiered<>{}));

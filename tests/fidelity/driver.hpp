@@ -7,8 +7,10 @@
 #pragma once
 
 #include <zoomr/kv_cache.hpp>
+#include <zoomr/presets/table.hpp>
 
 #include <cstdint>      // std::int32_t
+#include <functional>   // std::function
 #include <string>       // std::string
 #include <type_traits>  // std::is_enum_v
 #include <vector>       // std::vector
@@ -145,19 +147,40 @@ void run(const Policy& policy, const problem& given, index_t shown, results_file
 /// A preset by its name: its fields as lines, or a run over a problem.
 struct preset {
   const char* name;
-  std::string (*fields)();
-  void (*run)(const std::vector<std::string>& settings, const problem& given, results_file& file);
+  std::function<std::string()> fields;
+  std::function<void(const std::vector<std::string>& settings, const problem& given, results_file& file)> run;
 };
 
-template <const auto& Policy>
-constexpr preset preset_of(const char* name) {
-  return {name, [] { return fields_of(Policy); },
-          [](const std::vector<std::string>& settings, const problem& given, results_file& file) {
-            auto policy = Policy;
+template <class Policy>
+preset preset_of(const char* name, const Policy& own) {
+  return {name, [own] { return fields_of(own); },
+          [own](const std::vector<std::string>& settings, const problem& given, results_file& file) {
+            auto policy = own;
             set_fields(policy, settings);
             if (policy.problem() != nullptr) fail(policy.problem());
             for (index_t shown = 0; shown < given.units; shown += given.head_dim) run(policy, given, shown, file);
           }};
+}
+
+/// The sources that share the presets: thoughts, or no segments; sentences and pages; those that evict tokens.
+enum class share { zooming, choosing, keeping };
+template <class Policy>
+constexpr share share_of() {
+  if (decltype(Policy::evict)::observes) return share::keeping;
+  constexpr bool thoughts = requires(const Policy& of) { of.segment.prompt_piece; };
+  return thoughts || !Policy::selects ? share::zooming : share::choosing;
+}
+
+/// The presets of the table that are a source's share; of those that voters serve none, since they have no reference.
+template <share Own>
+std::vector<preset> presets_of() {
+  std::vector<preset> all;
+  zoomr::presets::each([&](const auto& one) {
+    using policy_type = std::remove_cvref_t<decltype(one.policy)>;
+    constexpr bool votes = zoomr::share_aggregator<decltype(policy_type::aggregate)>;
+    if constexpr (share_of<policy_type>() == Own && !votes) all.push_back(preset_of(one.name, one.policy));
+  });
+  return all;
 }
 
 std::vector<preset> zooming_presets();

@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   saved_bytes bytes(data, data + size);
   zoomr_test::reseal(bytes);
   load(small::full, bytes), load(small::zoomr_second_pass, bytes), load(small::quest, bytes);
-  load(small::h2o, bytes), load(small::drifting, bytes), load(small::evicting, bytes);
+  load(small::h2o, bytes), load(small::by_kv_head, bytes), load(small::evicting, bytes);
   return 0;
 }
 
@@ -94,7 +94,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(unsigned char* data, std::size_t 
       }
     };
     save(small::full), save(small::zoomr_second_pass), save(small::quest);
-    save(small::h2o), save(small::drifting), save(small::evicting);
+    save(small::h2o), save(small::by_kv_head), save(small::evicting);
     return made;
   }();
   if (size < 64 || seed % 64 == 0) {

@@ -32,8 +32,8 @@ math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
 paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/resident_keys.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
-paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp paging/tiers/read_ring.hpp
-paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/early_reads.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp paging/tiers/frame_table.hpp
+paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp
+paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp
 paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp
 policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
 policy/take_best.hpp policy/zones.hpp
@@ -54,7 +54,7 @@ cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hp
 cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
-cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/drift.cuh cache/device/choosing/summaries.cuh
+cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/summaries.cuh
 cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/layer_kernel.cuh
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh

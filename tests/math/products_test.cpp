@@ -2,6 +2,7 @@
 // Work on many numbers has the bits of the functions that do it one by one, on every path that this machine has.
 #include <doctest/doctest.h>
 #include <core/random.hpp>
+#include <core/type_lists.hpp>
 #include <support/tolerance.hpp>
 #include <zoomr/math/products.hpp>
 
@@ -33,7 +34,7 @@ void on_each_path(Test test) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("products are dot's, whatever the path", T, float, bfloat16, float16, float8, int8) {
+TEST_CASE_TEMPLATE_DEFINE("products are dot's, whatever the path", T, multiplied) {
   unit::random random(80);
   on_each_path([&](cpu_path path) {
     for (const index_t dims : {1, 8, 16, 24, 32, 48, 80, 128, 144, 576}) {
@@ -61,6 +62,7 @@ TEST_CASE_TEMPLATE("products are dot's, whatever the path", T, float, bfloat16, 
     }
   });
 }
+TEST_CASE_TEMPLATE_APPLY(multiplied, unit::as_tuple<unit::plain_types>);
 
 TEST_CASE("exponentials are exponential's, whatever the path") {
   unit::random random(81);
@@ -82,8 +84,8 @@ TEST_CASE("exponentials are exponential's, whatever the path") {
   });
 }
 
-TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, times a scale, whatever the path", T, bfloat16,
-                   float16, float8, int8) {
+TEST_CASE_TEMPLATE_DEFINE("every number of a type is widened as to_float does, times a scale, whatever the path", T,
+                          widened) {
   constexpr std::size_t count = std::size_t{1} << (8 * sizeof(T));
   std::vector<T> all(count + 5);
   for (std::size_t i = 0; i < count; ++i) all[i].bits = static_cast<decltype(T::bits)>(i);
@@ -98,9 +100,9 @@ TEST_CASE_TEMPLATE("every number of a type is widened as to_float does, times a 
     }
   });
 }
+TEST_CASE_TEMPLATE_APPLY(widened, unit::as_tuple<unit::narrow_types>);
 
-TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the path", T, float, bfloat16, float16, float8,
-                   int8) {
+TEST_CASE_TEMPLATE_DEFINE("every float is narrowed as from_float does, whatever the path", T, narrowed) {
   std::vector<float> all;
   for (std::uint32_t upper = 0; upper < 0x10000; upper += 3) {  // signs, exponents, odd values, and what decides ties
     for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0x1000u, 0x0fffu, 0xffffu}) {
@@ -121,6 +123,7 @@ TEST_CASE_TEMPLATE("every float is narrowed as from_float does, whatever the pat
     });
   }
 }
+TEST_CASE_TEMPLATE_APPLY(narrowed, unit::as_tuple<unit::plain_types>);
 
 namespace {
 
@@ -131,7 +134,7 @@ std::vector<T> some_blocks(unit::random& random, std::int64_t numbers) {
   for (T& bits : blocks) bits.bits = static_cast<decltype(T::bits)>(random.bits());
   for (std::size_t at = 0; at < blocks.size(); at += std::size_t{block_size<T>}) {
     if (random.below(50) == 0) continue;
-    if constexpr (std::is_same_v<T, mxfp8>) {
+    if constexpr (sizeof(T) == 1) {
       blocks[at].bits = static_cast<std::uint8_t>(random.between(110, 130));
       for (std::size_t i = 1; i <= 32; ++i) blocks[at + i].bits &= 0xfe;  // few of them are NaN
     } else {
@@ -143,8 +146,8 @@ std::vector<T> some_blocks(unit::random& random, std::int64_t numbers) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, whatever the path", T, q8_0, q4_0,
-                   mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("of rows in blocks: products are dot's, and those of books, whatever the path", T,
+                          multiplied_in_blocks) {
   unit::random random(82);
   on_each_path([&](cpu_path path) {
     for (const index_t dims : {32, 64, 96, 128, 256, 576}) {
@@ -176,13 +179,15 @@ TEST_CASE_TEMPLATE("of rows in blocks: products are dot's, and those of books, w
     }
   });
 }
+TEST_CASE_TEMPLATE_APPLY(multiplied_in_blocks, unit::as_tuple<block_types>);
 
-TEST_CASE_TEMPLATE("of rows in blocks: widened is number_at times a scale, narrowed store_block, whatever the path", T,
-                   q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "of rows in blocks: widened is number_at times a scale, narrowed store_block, whatever the path", T,
+    widened_in_blocks) {
   unit::random random(83);
   for (const index_t count : {0, 32, 96, 32 * 0x10000}) {
     std::vector<T> blocks = some_blocks<T>(random, count);
-    for (index_t block = 0; count > 1000 && block < count / 32; ++block) {  // all scales, and of mxfp8 all numbers
+    for (index_t block = 0; count > 1000 && block < count / 32; ++block) {  // all scales, and of one byte all numbers
       T* const first = blocks.data() + block * block_size<T>;
       first->bits = static_cast<decltype(T::bits)>(block);
       for (index_t i = 1; sizeof(T) == 1 && i <= 32; ++i)
@@ -207,6 +212,7 @@ TEST_CASE_TEMPLATE("of rows in blocks: widened is number_at times a scale, narro
     });
   }
 }
+TEST_CASE_TEMPLATE_APPLY(widened_in_blocks, unit::as_tuple<block_types>);
 
 TEST_CASE("kernels in vectors are those of the path, and of the one without pairs where they multiply none") {
   on_each_path([](cpu_path path) {

@@ -3,7 +3,7 @@
 // one, file systems that know no files without a name, and what is said when the system says no.
 #include <doctest/doctest.h>
 #include <support/file_calls.hpp>
-#include <zoomr/paging/tiers/transfers.hpp>
+#include <zoomr/paging/tiers/tiered_pool.hpp>
 
 #include <sys/wait.h>  // waitpid
 
@@ -262,13 +262,34 @@ TEST_CASE_TEMPLATE("an engine tells of each transfer that has failed what went w
   file_calls::now.fails = file_calls::now.made + 1;
   file_calls::now.how = fault::error;
   Engine engine;
-  const ticket good = engine.start({.to = got[0].data(), .bytes = bytes, .file = &file, .block = 0});
-  const ticket bad = engine.start({.to = got[1].data(), .bytes = bytes, .file = &file, .block = 1});
-  const ticket after = engine.start({.from = got[1].data(), .to = got[2].data(), .bytes = bytes, .after = bad});
+  const ticket good = engine.start({&file, 0, got[0].data()});
+  const ticket bad = engine.start({&file, 1, got[1].data()});
+  const ticket other = engine.start({&file, 2, got[2].data()});
+  CHECK(engine.wait(other));
   CHECK(engine.wait(good));
-  CHECK_FALSE(engine.wait(after));
-  for (const ticket of : {bad, after}) {
-    CHECK(engine.why(of).sentence() == "block 1 of the tier's file " + in.path + " cannot be read: Input/output error");
+  CHECK_FALSE(engine.wait(bad));
+  CHECK(engine.why(bad).sentence() == "block 1 of the tier's file " + in.path + " cannot be read: Input/output error");
+}
+
+TEST_CASE("the system is told of a block that is prefetched, before its read; whether it listens changes nothing") {
+  constexpr shape model{1, 1, 1, 8};
+  for (const bool deaf : {false, true}) {
+    const folder in;
+    file_calls::now = {.path = in.path.c_str(), .deaf = deaf};
+    tiered_pool<float, lru, sync_transfers> pool({model, 1}, 12, 6, in.path);
+    index_t pages[12];
+    for (index_t& page : pages) {
+      page = pool.take();
+      pool.reach_to_write(0, page)[0] = static_cast<float>(page);
+    }
+    CHECK(file_calls::now.ahead == 0);
+    pool.prefetch(0, pages[11]);  // it is in memory
+    CHECK(file_calls::now.ahead == 0);
+    pool.prefetch(0, pages[0]);
+    CHECK(file_calls::now.ahead == 1);
+    CHECK(pool.stats().prefetched == 1);
+    for (const index_t page : pages) CHECK(pool.reach(0, page)[0] == static_cast<float>(page));
+    CHECK(file_calls::now.ahead == 1);  // who waits for a block does not say so beforehand
   }
 }
 

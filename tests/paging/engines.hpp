@@ -24,8 +24,7 @@ inline transfer_script& script() {
   return one;
 }
 
-/// Makes transfers when the script says so, or when somebody waits: one thread, any schedule. Reads are begun early
-/// where they can be.
+/// Makes transfers when the script says so, or when somebody waits: one thread, any schedule.
 class scripted_transfers {
  public:
   ticket start(const transfer& one) {
@@ -50,23 +49,19 @@ class scripted_transfers {
     for (int left = script().made_now(); left > 0 && !waiting_.empty(); --left) next();
   }
   void next() {
-    early_.begin(made_, started_, failed_,
-                 [&](ticket of) -> const transfer& { return waiting_[static_cast<std::size_t>(of - made_ - 1)]; });
     const transfer one = waiting_.front();
     waiting_.pop_front();
     ++made_;
     const bool fails = script().made++ == script().fails;
-    const bool goes = !fails || early_.begun(made_);
-    const bool made = goes && early_.make(made_, one, failed_);
-    if (fails && one.to != nullptr) std::memset(one.to, 0xee, static_cast<std::size_t>(one.bytes));
-    if (fails && (!goes || made)) failed_.add(made_);
+    if (fails && !one.writes) *static_cast<std::uint8_t*>(one.memory) ^= 0xee;
+    const zoomr::block_fault fault = fails ? zoomr::block_fault{} : zoomr::move_one(one);
+    if (fails || fault) failed_.add(made_, fault);
   }
 
   std::deque<transfer> waiting_;
   ticket started_ = 0;
   ticket made_ = 0;
   zoomr::failed_tickets failed_;
-  zoomr::early_reads early_;
 };
 
 static_assert(zoomr::transfer_engine<scripted_transfers>);

@@ -27,9 +27,8 @@ std::string new_path() {
 template <class Pool>
 class game {
  public:
-  game(const block_shape& block, index_t pages, index_t device, index_t host, const std::string& path,
-       unit::random& random)
-      : pool_(block, pages, device, host, path), block_(block), random_(random) {}
+  game(const block_shape& block, index_t pages, index_t frames, const std::string& path, unit::random& random)
+      : pool_(block, pages, frames, path), block_(block), random_(random) {}
 
   /// @return false if the call has failed; what was known before is still true
   bool play() {
@@ -110,14 +109,14 @@ using scripted_pool = tiered_pool<float, Order, unit::scripted_transfers>;
 
 /// @return  how many transfers were made, and whether a call has failed
 template <class Order>
-std::pair<std::int64_t, int> play(std::uint32_t seed, bool file, std::int64_t fails, int calls) {
+std::pair<std::int64_t, int> play(std::uint32_t seed, std::int64_t fails, int calls) {
   unit::random random(seed);
   unit::random schedule(seed + 1000);
   unit::script() = {.made_now = [&] { return schedule.below(4) == 0 ? schedule.below(5) : 0; }, .fails = fails};
   int failures = 0;
   {
-    game<scripted_pool<Order>> made(seed % 2 == 0 ? all_heads : one_head, 9, 6 + static_cast<index_t>(seed % 5), 6,
-                                    file ? new_path() : "", random);
+    game<scripted_pool<Order>> made(seed % 2 == 0 ? all_heads : one_head, 9, 6 + static_cast<index_t>(seed % 5),
+                                    new_path(), random);
     for (int i = 0; i < calls; ++i) failures += made.play() ? 0 : 1;
     failures += made.check_all();
   }
@@ -131,41 +130,35 @@ std::pair<std::int64_t, int> play(std::uint32_t seed, bool file, std::int64_t fa
 TEST_CASE("a tiered pool holds what was written, whatever the schedule of its transfers") {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
-    for (const bool file : {false, true}) {
-      CHECK(play<lru>(seed, file, -1, 600).second == 0);
-      CHECK(play<lfu>(seed, file, -1, 600).second == 0);
-      CHECK(play<cyclic_mru>(seed, file, -1, 600).second == 0);
-    }
+    CHECK(play<lru>(seed, -1, 600).second == 0);
+    CHECK(play<lfu>(seed, -1, 600).second == 0);
+    CHECK(play<cyclic_mru>(seed, -1, 600).second == 0);
   }
 }
 
 TEST_CASE("each transfer fails once: an error at most, and nothing is lost") {
-  for (const bool file : {false, true}) {
-    int seen = 0;
-    const std::int64_t all = play<lru>(7, file, -1, 150).first;
-    REQUIRE(all > 40);
-    for (std::int64_t fails = 0; fails < all; ++fails) {
-      CAPTURE(fails);
-      CAPTURE(file);
-      seen += play<lru>(7, file, fails, 150).second;
-    }
-    CHECK(seen > all / 8);
+  int seen = 0;
+  const std::int64_t all = play<lru>(7, -1, 150).first;
+  REQUIRE(all > 40);
+  for (std::int64_t fails = 0; fails < all; ++fails) {
+    CAPTURE(fails);
+    seen += play<lru>(7, fails, 150).second;
   }
+  CHECK(seen > all / 8);
 }
 
 TEST_CASE("with a thread beside") {
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
     unit::random random(seed);
-    game<tiered_pool<float, lru, async_transfers>> made(seed % 4 < 2 ? all_heads : one_head, 9, 6, 6,
-                                                        seed % 2 == 0 ? new_path() : "", random);
+    game<tiered_pool<float, lru, async_transfers>> made(seed % 4 < 2 ? all_heads : one_head, 9, 6, new_path(), random);
     for (int i = 0; i < 2000; ++i) REQUIRE(made.play());
     REQUIRE(made.check_all() == 0);
     CHECK(made.pool().stats().misses > 0);
   }
 }
 
-TEST_CASE("what is on the device does not move again") {
-  tiered_pool<float, lru, sync_transfers> pool(all_heads, 4, 12, 12, "");
+TEST_CASE("what is in memory does not move again") {
+  tiered_pool<float, lru, sync_transfers> pool(all_heads, 4, 12, new_path());
   const index_t page = pool.take();
   pool.reach_to_write(0, page)[0] = 5.0f;
   pool.write_back(page);
@@ -176,14 +169,14 @@ TEST_CASE("what is on the device does not move again") {
     pool.write_back(page);
     pool.prefetch(0, page);
   }
-  CHECK(pool.stats().device_in == before.device_in);
-  CHECK(pool.stats().device_out == before.device_out);
-  CHECK(before.device_out == all_heads.bytes<float>());
+  CHECK(pool.stats().bytes_in == before.bytes_in);
+  CHECK(pool.stats().bytes_out == before.bytes_out);
+  CHECK(before.bytes_out == all_heads.bytes<float>());
 }
 
-TEST_CASE_TEMPLATE("a block is on the device where reaching it is a hit, and asking moves nothing", Order, cyclic_mru,
-                   lru, lfu) {
-  tiered_pool<float, Order, sync_transfers> pool(one_head, 12, 9, 48, "");
+TEST_CASE_TEMPLATE("a block is in memory where reaching it is a hit, and asking moves nothing", Order, cyclic_mru, lru,
+                   lfu) {
+  tiered_pool<float, Order, sync_transfers> pool(one_head, 12, 9, new_path());
   std::vector<index_t> pages;
   for (index_t p = 0; p < 12; ++p) pages.push_back(pool.take());
   std::mt19937 random(3);
@@ -194,16 +187,16 @@ TEST_CASE_TEMPLATE("a block is on the device where reaching it is a hit, and ask
     const index_t page = pages[random() % (i < 50 ? 2 : pages.size())];
     if (std::exchange(last, {piece, page}) == std::pair(piece, page)) continue;  // no visit: it is the same block
     const tier_statistics before = pool.stats();
-    const bool found = pool.on_device(piece, page);
+    const bool found = pool.in_memory(piece, page);
     REQUIRE(pool.stats().hits + pool.stats().misses == before.hits + before.misses);
-    REQUIRE(pool.stats().device_in == before.device_in);
+    REQUIRE(pool.stats().bytes_in == before.bytes_in);
     pool.reach_to_write(piece, page)[0] = 1.0f;
     REQUIRE(pool.stats().hits - before.hits == (found ? 1 : 0));
-    REQUIRE(pool.on_device(piece, page));
+    REQUIRE(pool.in_memory(piece, page));
     here += found ? 1 : 0;
     if (i % 40 == 39) {
       pool.forget(page);
-      REQUIRE(!pool.on_device(piece, page));
+      REQUIRE(!pool.in_memory(piece, page));
     }
   }
   CHECK(here > 30);
@@ -211,7 +204,7 @@ TEST_CASE_TEMPLATE("a block is on the device where reaching it is a hit, and ask
 }
 
 TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, cyclic_mru, lru, lfu) {
-  tiered_pool<float, Order, sync_transfers> pool(all_heads, 12, 6, 36, "");
+  tiered_pool<float, Order, sync_transfers> pool(all_heads, 12, 6, new_path());
   std::vector<index_t> pages;
   for (index_t p = 0; p < 12; ++p) {
     pages.push_back(pool.take());
@@ -227,23 +220,23 @@ TEST_CASE_TEMPLATE("four pointers are valid at a time", Order, cyclic_mru, lru, 
 
 TEST_CASE("a page that one KV head reads brings what that head holds") {
   for (const block_shape& block : {all_heads, one_head}) {
-    tiered_pool<float, lru, sync_transfers> pool(block, 8, 6, 48, "");
+    tiered_pool<float, lru, sync_transfers> pool(block, 8, 6, new_path());
     index_t pages[8];
     for (index_t& page : pages) page = pool.take();
     for (const index_t page : pages) pool.kv_lane(1, 1, view<const index_t>(&page, {1})).writable_key(0)[0] = 1.0f;
     const tier_statistics before = pool.stats();
     CHECK(pool.kv_lane(1, 1, view<const index_t>(&pages[0], {1})).key(0)[0] == 1.0f);
-    CHECK(pool.stats().device_in - before.device_in == 2 * block.heads * page_tokens * model.head_dim * 4);
+    CHECK(pool.stats().bytes_in - before.bytes_in == 2 * block.heads * page_tokens * model.head_dim * 4);
   }
 }
 
-TEST_CASE("a full page is written below in all its pieces, and one that was given back is never fetched") {
+TEST_CASE("a full page is written to the file in all its pieces, and one that was given back is never fetched") {
   for (const block_shape& block : {all_heads, one_head}) {
-    tiered_pool<float, lru, sync_transfers> pool(block, 2, 6, 12, "");
+    tiered_pool<float, lru, sync_transfers> pool(block, 2, 6, new_path());
     const index_t page = pool.take();
     for (index_t piece = 0; piece < block.pieces(); ++piece) pool.reach_to_write(piece, page)[0] = 1.0f;
     pool.write_back(page);
-    CHECK(pool.stats().device_out == pool.page_bytes(model));
+    CHECK(pool.stats().bytes_out == pool.page_bytes(model));
     const index_t other = pool.take();
     for (index_t piece = 0; piece < block.pieces(); ++piece) pool.reach_to_write(piece, other);
     pool.give_back(page);
@@ -252,7 +245,7 @@ TEST_CASE("a full page is written below in all its pieces, and one that was give
       pool.prefetch(piece, page);
       pool.reach(piece, page);
     }
-    CHECK(pool.stats().device_in == 0);
+    CHECK(pool.stats().bytes_in == 0);
   }
 }
 
@@ -261,7 +254,7 @@ TEST_CASE("KV lanes do not overlap, whatever a block holds") {
   constexpr index_t tokens = 2 * page_tokens + 1;
   for (const index_t heads : {1, 3}) {
     CAPTURE(heads);
-    tiered_pool<float, cyclic_mru, sync_transfers> pool({many, heads}, 3, 6, 18, "");
+    tiered_pool<float, cyclic_mru, sync_transfers> pool({many, heads}, 3, 6, new_path());
     const index_t pages[] = {pool.take(), pool.take(), pool.take()};
     const auto mark = [](index_t kv_lane, index_t token, index_t d) {
       return static_cast<float>((kv_lane * tokens + token) * many.head_dim + d);

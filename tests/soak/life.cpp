@@ -296,8 +296,7 @@ class life {
   void make_cache() {
     fault_percent_ = lie_ == pages::tiered && random_.chance(70) ? random_.between(1, 60) : 0;  // of a thousand
     file_calls::now = {.path = path_.c_str(), .chooses = &chooses_, .named = random_.chance(20)};
-    const tier_sizes sizes{random_.between(6, 14), random_.between(6, 14),
-                           random_.chance(75) ? path_.c_str() : nullptr};
+    const tier_sizes sizes{random_.between(6, 20), path_.c_str()};
     while (cache_ == nullptr) {
       try {
         cache_ = lie_ == pages::tiered   ? sort_.tiered(limits_, stored_, sizes)

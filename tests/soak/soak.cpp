@@ -95,11 +95,8 @@ void print(const soak::votes_t& all, std::int64_t lives) {
 int main(int argc, char** argv) {
   const options given = parse(argc, argv);
   std::vector<soak::sort> sorts;
-  soak::add<float>(sorts), soak::add<zoomr::bfloat16>(sorts), soak::add<zoomr::float16>(sorts);
-  soak::add<zoomr::float8>(sorts), soak::add<zoomr::scaled_int8>(sorts), soak::add<zoomr::mxfp8>(sorts);
-#if defined(ZOOMR_SOAK_ALL)
-  soak::add<zoomr::q8_0>(sorts), soak::add<zoomr::q4_0>(sorts);
-#endif
+  using namespace zoomr;
+  soak::add_types<SOAK_TYPES>(sorts);
   std::erase_if(sorts, [&](const soak::sort& each) { return !given.only.empty() && each.name != given.only; });
   if (sorts.empty()) {
     std::fprintf(stderr, "soak: there is no policy %s\n", given.only.c_str());

@@ -4,6 +4,7 @@
 
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
+#include <cache/support/tiered_limits.hpp>
 #include <support/paged_engine.hpp>
 #include <support/voters.hpp>
 #include <zoomr/cache/key_rotation.hpp>
@@ -237,42 +238,18 @@ std::unique_ptr<subject> make_subject(const Policy& policy, const zoomr::config&
       stored, zoomr::kv_cache<Policy, T>(stored.shape(), policy, limits));
 }
 
-/// Blocks on the device and in host memory, and where the file under them is made; no file: host memory holds all.
+/// Blocks in memory, and where the file under them is made.
 struct tier_sizes {
-  index_t device = 0;
-  index_t host = 0;
+  index_t frames = 0;
   const char* path = nullptr;
 };
-
-/// `limits` with the bytes that so many blocks take.
-template <class T, class Policy>
-zoomr::config with_tiers(const Policy& policy, zoomr::config limits, const tier_sizes& sizes, const zoomr::shape& of) {
-  using pool_type = zoomr::pool_of<decltype(Policy::placement), T>;
-  const zoomr::detail::layout made(of, zoomr::detail::any_policy_of<Policy>(policy), limits, pool_type::may_fail);
-  const zoomr::byte_count block = made.blocks.template bytes<T>();
-  limits.tiers.device = zoomr::byte_count{1} << 40;
-  const zoomr::memory_use all = zoomr::kv_cache<Policy, T>::bytes(of, policy, limits);
-  const index_t pages = made.pool_pages();
-  const zoomr::byte_count blocks = zoomr::byte_count{pages} * made.blocks.pieces();
-  const zoomr::byte_count device = std::min<zoomr::byte_count>(sizes.device, blocks);
-  limits.tiers.device = all.total() - all.details + device * block;
-  if (sizes.path == nullptr) return limits;
-  using tier_type = typename pool_type::tier_type;
-  const zoomr::byte_count host = std::min<zoomr::byte_count>(sizes.host, blocks);
-  const zoomr::byte_count tables =
-      blocks * (2 * tier_type::block_table_bytes + 1 + zoomr::byte_count{sizeof(std::uint64_t)});
-  limits.tiers.host = tables + (device + host) * tier_type::frame_table_bytes + host * block;
-  limits.tiers.file = blocks * block;
-  limits.tiers.path = sizes.path;
-  return limits;
-}
 
 /// A policy with a storage type, and how to make caches of it.
 struct sort {
   std::string name;                // of the preset
   std::string type;                // of what is stored
   widths least = {};               // rows as narrow as this type allows
-  zoomr::byte_count at_hand = 0;   // over tiers, of each page: keys of voters that stay on the device
+  zoomr::byte_count at_hand = 0;   // over tiers, of each page: keys of voters that stay in memory
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
   bool accumulates = false;        // attention from the first token on
@@ -290,5 +267,9 @@ struct sort {
 /// Adds the presets of one storage type: in a source for each, since each takes a while to compile.
 template <class T>
 void add(std::vector<sort>& all);
+template <class... T>
+void add_types(std::vector<sort>& all) {
+  (add<T>(all), ...);
+}
 
 }  // namespace soak

@@ -2,6 +2,9 @@
 // The caches of one storage type, SOAK_TYPE: compiled once for each, since each is a cache of its own.
 #include <soak/subject.hpp>
 
+#include <string_view>  // std::string_view
+#include <tuple>        // std::tuple
+
 namespace soak {
 namespace {
 
@@ -13,7 +16,7 @@ using frequent = zoomr::lfu;
 using at_once = zoomr::sync_transfers;
 using beside = zoomr::async_transfers;
 
-/// Adds a preset whose tiers have this order and engine, if its storage type is this one; where the program is built
+/// Adds a policy whose tiers have this order and engine, if its storage type is this one; where the program is built
 /// for all of them, in any case.
 template <class T, class First, class Order, class Engine, class Policy>
 void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
@@ -45,10 +48,11 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     if constexpr (!zoomr_test::reads_all_keys<Policy>) {
       const auto tiered = zoomr::with_placement(policy, zoomr::tiered<Order, Engine>{});
       made.tiered = [tiered](const zoomr::config& limits, const widths& stored, const tier_sizes& sizes) {
-        return make_subject<T>(
-            tiered,
-            with_tiers<T>(tiered, zoomr_test::with_voters(tiered, limits, stored.shape()), sizes, stored.shape()),
-            stored);
+        return make_subject<T>(tiered,
+                               zoomr_test::tiered_limits<T>(stored.shape(), tiered,
+                                                            zoomr_test::with_voters(tiered, limits, stored.shape()),
+                                                            sizes.frames, sizes.path),
+                               stored);
       };
     }
     made.grouped = [policy](const zoomr::config& limits, const widths& stored) {
@@ -60,31 +64,36 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
 
 using zoomr::bfloat16, zoomr::float16, zoomr::float8, zoomr::mxfp8, zoomr::q4_0, zoomr::q8_0, zoomr::scaled_int8;
 
+/// A number that the names of a policy's components give it. By it presets have their storage type, order and engine:
+/// all are in use, and a preset needs no line here.
+template <class Policy>
+constexpr unsigned drawn() {
+  unsigned number = 2166136261u;  // FNV-1a
+  const auto add = [&](std::string_view name) {
+    for (const char letter : name) number = (number ^ static_cast<unsigned char>(letter)) * 16777619u;
+  };
+  add(decltype(Policy::segment)::name), add(decltype(Policy::evict)::name), add(decltype(Policy::summarize)::name);
+  add(decltype(Policy::aggregate)::name), add(decltype(Policy::select)::name), add(decltype(Policy::refresh)::name);
+  return number >> 12;
+}
+
 template <class T>
 void add_each(std::vector<sort>& all) {
-  add_one<T, float, recent, at_once>(all, "full", small::full);
-  add_one<T, float, recent, at_once>(all, "zoomr_one_pass", small::zoomr_one_pass);
-  add_one<T, float, recent, at_once>(all, "sentence_kv", small::sentence_kv);
+  using types = std::tuple<float, bfloat16, float16, float8, scaled_int8, mxfp8>;
+  using orders = std::tuple<recent, farthest, frequent>;
+  using engines = std::tuple<at_once, at_once, beside>;
+  zoomr_test::for_each_preset([&](const char* name, const auto& policy) {
+    constexpr unsigned number = drawn<std::remove_cvref_t<decltype(policy)>>();
+    constexpr unsigned order = number / 6 % 3;
+    add_one<T, std::tuple_element_t<number % 6, types>, std::tuple_element_t<order, orders>,
+            std::tuple_element_t<order, engines>>(all, name, policy);
+  });
   add_one<T, float, recent, at_once>(all, "pinned_prompt", small::pinned_prompt);
-  add_one<T, bfloat16, farthest, at_once>(all, "window", small::window);
-  add_one<T, bfloat16, farthest, at_once>(all, "zoomr_focus", small::zoomr_focus);
-  add_one<T, bfloat16, farthest, at_once>(all, "sentence_box", small::sentence_box);
   add_one<T, bfloat16, farthest, at_once>(all, "by_mass", small::by_mass);
   add_one<T, bfloat16, farthest, at_once>(all, "evicting", small::evicting);
-  add_one<T, bfloat16, farthest, at_once>(all, "sentence_voters", small::sentence_voters);
   add_one<T, float16, frequent, beside>(all, "focus_each_token", small::focus_each_token);
-  add_one<T, float16, frequent, beside>(all, "snapkv", small::snapkv);
-  add_one<T, float8, farthest, at_once>(all, "summary_only", small::summary_only);
-  add_one<T, float8, farthest, at_once>(all, "zoomr_second_pass", small::zoomr_second_pass);
-  add_one<T, float8, farthest, at_once>(all, "quest", small::quest);
-  add_one<T, float8, farthest, at_once>(all, "h2o", small::h2o);
-  add_one<T, scaled_int8, frequent, at_once>(all, "zoomr_mass", small::zoomr_mass);
-  add_one<T, scaled_int8, frequent, at_once>(all, "sentence_kv_published", small::sentence_kv_published);
-  add_one<T, mxfp8, frequent, at_once>(all, "arkvale", small::arkvale);
-  add_one<T, scaled_int8, frequent, at_once>(all, "r_kv", small::r_kv);
-  add_one<T, mxfp8, frequent, at_once>(all, "zoomr_voters", small::zoomr_voters);
-#if defined(ZOOMR_SOAK_ALL)  // beside the presets
-  add_one<T, float16, recent, at_once>(all, "drifting", small::drifting);
+#if defined(ZOOMR_SOAK_ALL)
+  add_one<T, float16, recent, at_once>(all, "by_kv_head", small::by_kv_head);
   add_one<T, float8, farthest, at_once>(all, "by_layer", small::by_layer);
 #endif
 }

@@ -19,8 +19,7 @@ static_assert(weighing_aggregator<decltype(weighted(head_mass{}))> && !weighing_
 static_assert(weight_taker<head_votes> && !weight_taker<pooled_mass> && !weight_taker<head_posterior>);
 static_assert(aggregator<head_votes> && aggregator<head_mass> && aggregator<pooled_score> && aggregator<pooled_mass>);
 static_assert(selector<top_k> && selector<fill_budget> && selector<select_none>);
-static_assert(refresh_rule<boundaries> && refresh_rule<every_token> && refresh_rule<after_prefill> &&
-              refresh_rule<on_drift>);
+static_assert(refresh_rule<boundaries> && refresh_rule<every_token> && refresh_rule<after_prefill>);
 static_assert(component<zones> && component<placement> && component<tiered<>>);
 
 /// How many roles does this play?
@@ -35,7 +34,7 @@ static_assert(roles<last_query> == 1 && roles<running_mean> == 1);
 static_assert(roles<mean_dot> == 1 && roles<box_bound> == 1);
 static_assert(roles<head_votes> == 1 && roles<head_mass> == 1 && roles<pooled_score> == 1 && roles<pooled_mass> == 1);
 static_assert(roles<top_k> == 1 && roles<fill_budget> == 1 && roles<select_none> == 1);
-static_assert(roles<boundaries> == 1 && roles<every_token> == 1 && roles<after_prefill> == 1 && roles<on_drift> == 1);
+static_assert(roles<boundaries> == 1 && roles<every_token> == 1 && roles<after_prefill> == 1);
 static_assert(roles<zones> == 0 && roles<placement> == 0 && roles<int> == 0);
 
 static_assert(scorer_for<mean_dot, key_mean> && scorer_for<box_bound, key_box> && scorer_for<box_bound, key_cuboid>);

@@ -7,10 +7,6 @@
 #include <fcntl.h>   // open
 #include <unistd.h>  // pread, pwrite, unlink
 
-#if defined(ZOOMR_LIBURING)
-#include <liburing.h>  // a ring that calls pread (support/ring/liburing.h)
-#endif
-
 #include <cerrno>       // errno
 #include <csignal>      // raise
 #include <cstdarg>      // va_list
@@ -40,8 +36,9 @@ struct script {
   fault how = fault::error;
   int file = -1;
   std::int64_t made = 0;
-  bool in_write = false;  // the one that went wrong was a write
-  off_t bad = -1;         // where an error came through the ring: the next call finds it too
+  bool in_write = false;   // the one that went wrong was a write
+  std::int64_t ahead = 0;  // reads that the system was told of beforehand, which it refuses with `deaf`
+  bool deaf = false;
 
   const std::function<fault(call)>* chooses = nullptr;  // instead of `fails`, for each call
   bool named = false;                                   // the file system knows no files without a name
@@ -59,13 +56,6 @@ inline fault chosen(call which) {
   if (!wrong) return fault::none;
   now.in_write = which == call::write;
   return now.how;
-}
-inline bool in_ring() {
-#if defined(ZOOMR_LIBURING)
-  return ring().in_ring;
-#else
-  return false;
-#endif
 }
 /// errno of a call that fails; 0: it does not.
 inline int failure_of(fault how) {
@@ -143,15 +133,20 @@ int posix_fallocate(int file, off_t first, off_t bytes) {
   return done;
 }
 
+int posix_fadvise(int file, off_t first, off_t bytes, int advice) noexcept {
+  static const auto made = file_calls::real<int(int, off_t, off_t, int)>("posix_fadvise");
+  if (file != file_calls::now.file) return made(file, first, bytes, advice);
+  ++file_calls::now.ahead;
+  return file_calls::now.deaf ? EINVAL : made(file, first, bytes, advice);
+}
+
 ssize_t pread(int file, void* to, size_t bytes, off_t at) {
   using file_calls::fault;
   static const auto made = file_calls::real<ssize_t(int, void*, size_t, off_t)>("pread");
   if (file != file_calls::now.file) return made(file, to, bytes, at);
-  const bool still_bad = !file_calls::in_ring() && file_calls::now.bad == at;
-  const fault how = still_bad ? file_calls::now.how : file_calls::chosen(file_calls::call::read);
+  const fault how = file_calls::chosen(file_calls::call::read);
   if (how == fault::none) return made(file, to, bytes, at);
   errno = file_calls::failure_of(how);
-  file_calls::now.bad = file_calls::in_ring() && errno == EIO ? at : -1;
   if (errno != 0) return -1;
   const ssize_t moved = made(file, to, how == fault::partial ? (bytes + 1) / 2 : bytes, at);
   if (how == fault::flipped) static_cast<char*>(to)[bytes / 3] ^= 4;

@@ -321,10 +321,7 @@ class replay : public replayed {
 
   // How far float may be off a votes.
   double uncertainty(const estimate& counted_votes) const {
-    return hears ? counted_votes.magnitude : uncertainty_of_sums(counted_votes);
-  }
-  // The same of votes that layers have added up.
-  double uncertainty_of_sums(const estimate& counted_votes) const {
+    if (hears) return counted_votes.magnitude;
     if (std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>) return -1;
     if (std::derived_from<decltype(policy_.aggregate), zoomr::head_mass>) return counted_votes.magnitude;
     if (std::same_as<decltype(policy_.aggregate), zoomr::pooled_mass>) return counted_votes.magnitude;
@@ -348,15 +345,13 @@ class replay : public replayed {
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
     if (hears) hear(now, eligible, votes);
-    std::vector<estimate> sums(votes.size());  // of a second rule
-    for (index_t layer = of.first_layer; layer < of.last_layer && (!hears || goes_on); ++layer) {
+    for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
       scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
       if (weighs) scores.weights = weights_in(layer);
       index_t cues_of = -1;
       for (index_t head = of.first_head; head < of.last_head; ++head) {
         const std::vector<double> query = asked(now, layer, head);
-        made.asked.insert(made.asked.end(), query.begin(), query.end());
         scores.of_head.emplace_back(static_cast<std::size_t>(now.known));
         const index_t kv_head = head / group();
         for (const index_t id : eligible) {
@@ -372,7 +367,6 @@ class replay : public replayed {
         cues_of = kv_head;
       }
       bool doubtful = false;
-      if constexpr (goes_on) aggregate(policy_.aggregate, scores, eligible, tokens, sums, doubtful);
       if constexpr (!hears) aggregate(policy_.aggregate, scores, eligible, tokens, votes, doubtful);
       if (doubtful && !past_.exact) close_call(now.position);
     }
@@ -391,8 +385,7 @@ class replay : public replayed {
       if (counted) unless_clear(now.position, counted_votes.value - 0.5, uncertainty(counted_votes));
     }
     const std::vector<index_t> order = ranked(votes, wanted);
-    std::size_t taken = 0;
-    if constexpr (!goes_on) taken = take(policy_.select, order, tokens, used, made);
+    std::size_t taken = take(policy_.select, order, tokens, used, made);
     if constexpr (std::derived_from<decltype(policy_.select), zoomr::top_p>) {
       double doubt = 0;
       for (const estimate& one : votes) doubt += uncertainty(one);
@@ -404,38 +397,8 @@ class replay : public replayed {
       const estimate& next = votes[static_cast<std::size_t>(order[i + 1])];
       unless_clear(now.position, one.value - next.value, uncertainty(one) + uncertainty(next));
     }
-    if constexpr (goes_on) go_on(now, votes, sums, eligible, tokens, used, made);
     count_choice(made, votes, in_force_[static_cast<std::size_t>(of.row)], eligible);
     return made;
-  }
-
-  // Where the posterior is flat, takes more by the sums of all layers.
-  void go_on(const moment& now, const std::vector<estimate>& posterior, const std::vector<estimate>& sums,
-             const std::vector<index_t>& eligible, const std::vector<index_t>& tokens, index_t used, choice& made) {
-    double all = 0, entropy = 0, doubt = 0;
-    for (const index_t id : eligible) all += posterior[choice::index_of(id)].value;
-    for (const index_t id : eligible) {
-      const double share = posterior[choice::index_of(id)].value / all;
-      if (share > 0) entropy -= share * std::log2(share);
-      doubt += uncertainty(posterior[choice::index_of(id)]) / all;
-    }
-    if (all > 0) unless_clear(now.position, entropy - double{policy_.select.flat}, 1e-5 + 40 * doubt);
-    if (std::isinf(policy_.select.flat) || (all > 0 && entropy <= double{policy_.select.flat})) return;
-    constexpr bool needs_a_vote = std::derived_from<decltype(policy_.aggregate), zoomr::head_votes>;
-    std::vector<index_t> others;
-    for (const index_t id : eligible) {
-      if (made.level_at(id) == level::details) {
-        used += tokens[choice::index_of(id)];
-      } else if (!needs_a_vote || sums[choice::index_of(id)].value >= 1) {
-        others.push_back(id);
-      }
-    }
-    const std::vector<index_t> order = ranked(sums, others);
-    const std::size_t taken = take_otherwise(policy_.select, order, tokens, used, made);
-    for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
-      const estimate &one = sums[choice::index_of(order[i])], &next = sums[choice::index_of(order[i + 1])];
-      unless_clear(now.position, one.value - next.value, uncertainty_of_sums(one) + uncertainty_of_sums(next));
-    }
   }
 
   void count_choice(const choice& made, const std::vector<estimate>& votes, const choice& before,
@@ -461,28 +424,9 @@ class replay : public replayed {
     ++counts_.entropy_count;
   }
 
-  bool turned_away(const moment& now, const sharing& of) {
-    const std::vector<double>& then = in_force_[static_cast<std::size_t>(of.row)].asked;
-    double along = 0, now_now = 0, then_then = 0;
-    std::size_t i = 0;
-    for (index_t layer = of.first_layer; layer < of.last_layer; ++layer) {
-      for (index_t head = of.first_head; head < of.last_head; ++head) {
-        for (const double q : asked(now, layer, head)) {
-          along += q * then[i], now_now += q * q, then_then += then[i] * then[i];
-          ++i;
-        }
-      }
-    }
-    const double length = std::sqrt(now_now) * std::sqrt(then_then);
-    const double gap = along - double{drift_cosine(policy_.refresh)} * length;
-    unless_clear(now.position, gap, tolerance::reduction(static_cast<double>(i)) * 2 * length);
-    return !(gap >= 0);
-  }
-
   // ---- refresh ----
 
   refresh_action due(const zoomr::after_prefill&, const moment&) const { return refresh_action::keep; }
-  refresh_action due(const zoomr::on_drift&, const moment&) const { return refresh_action::choose_if_drifted; }
   refresh_action due(const zoomr::every_token& by, const moment& now) const {
     const bool empties = past_.words.is(now.position, token_class::delimiter);
     const index_t open_tokens = empties ? 0 : now.position + 1 - now.asks_from;
@@ -494,18 +438,12 @@ class replay : public replayed {
     const bool now_due = boundary || now.position - last_choice_ >= by.at_most;
     return now_due ? refresh_action::choose : refresh_action::keep;
   }
-  static float drift_cosine(const zoomr::on_drift& by) { return by.cosine; }
-  template <class Other>
-  static float drift_cosine(const Other&) {
-    return 0;
-  }
 
   // ---- one token ----
 
   static constexpr bool selects = Policy::selects;
   static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
   static constexpr bool hears = std::derived_from<decltype(Policy::aggregate), zoomr::head_posterior>;
-  static constexpr bool goes_on = zoomr::pair_component<decltype(Policy::aggregate)>;  // where voters are unsure
   static constexpr bool weighs = zoomr::weighing_aggregator<decltype(Policy::aggregate)>;
   static constexpr bool pools() {
     using agrees = decltype(Policy::aggregate);
@@ -520,26 +458,26 @@ class replay : public replayed {
 
   void token(index_t position) {
     const whole_item* const item = past_.whole_item_at(position);
-    if (item == nullptr || position == item->tokens.first) draft_end_ = -1, waits_ = refresh_action::keep;
+    if (item == nullptr || position == item->tokens.first) draft_end_ = -1, waits_ = false;
     if (past_.later_prompt_at(position)) attend_all(position);
     if (past_.generated_from(position) == position + 1) {
       evict_after(position);
-      if (selects && stays_in_force()) choose_all(at(position, true, 0), refresh_action::choose, 0);
+      if (selects && stays_in_force()) choose_all(at(position, true, 0), 0);
       last_choice_ = position;
       return;
     }
     if (past_.later_prompt_at(position)) return;
     const moment now = at(position, false, 0);
     const refresh_action action = due(policy_.refresh, now);
-    bool chooses = selects && (action == refresh_action::choose || action == refresh_action::choose_if_drifted);
-    if (goes_on_whole(position, chooses && stays_in_force(), action) && stays_in_force()) chooses = false;
+    bool chooses = selects && action == refresh_action::choose;
+    if (goes_on_whole(position, chooses && stays_in_force()) && stays_in_force()) chooses = false;
     if (chooses && !shared_by_all()) {
       const bool all_dense = !stays_in_force() && position < min_sparse_context_;
-      if (!all_dense) choose_all(now, action, policy_.zone.dense_layers);
+      if (!all_dense) choose_all(now, policy_.zone.dense_layers);
     }
     attend(now, action);
     if (chooses && shared_by_all()) {
-      choose_all(now, action, 0);
+      choose_all(now, 0);
       if (policy_.refresh.second_pass) {
         twice_[static_cast<std::size_t>(position)] = true;
         moment second = now;
@@ -549,17 +487,17 @@ class replay : public replayed {
     }
     evict_after(position);
     const bool ends = item != nullptr && item->complete && position + 1 == item->tokens.last;
-    if (ends && waits_ != refresh_action::keep) choose_all(at(position, false, 0, true), waits_, 0);
+    if (ends && waits_) choose_all(at(position, false, 0, true), 0);
   }
 
   // A token of an item that was passed whole: true from the one on at which a draft would have ended.
-  bool goes_on_whole(index_t position, bool chooses, refresh_action action) {
+  bool goes_on_whole(index_t position, bool chooses) {
     const whole_item* const item = past_.whole_item_at(position);
     if (item == nullptr) return false;
     const bool last = item->complete && position + 1 == item->tokens.last;
     const bool ends = chooses || known_at(position, true) > known_at(position, false);
     if (ends && !last && draft_end_ < 0) draft_end_ = position;
-    if (draft_end_ >= 0 && chooses) waits_ = action;
+    if (draft_end_ >= 0 && chooses) waits_ = true;
     return draft_end_ >= 0;
   }
 
@@ -567,12 +505,11 @@ class replay : public replayed {
     if (eviction_.after(position)) close_call(position + 1);
   }
 
-  void choose_all(const moment& now, refresh_action action, index_t first_layer) {
+  void choose_all(const moment& now, index_t first_layer) {
     for (index_t layer = first_layer; layer < model().layers; ++layer) {
       for (index_t head = 0; head < model().heads; ++head) {
         const sharing of = sharing_of(layer, head);
         if (of.first_layer != layer || of.first_head != head) continue;
-        if (action == refresh_action::choose_if_drifted && !turned_away(now, of)) continue;
         in_force_[static_cast<std::size_t>(of.row)] = choose(now, of);
         last_choice_ = now.position;
       }
@@ -634,8 +571,8 @@ class replay : public replayed {
   std::vector<choice> in_force_;  // [rows]
   eviction<decltype(Policy::evict)> eviction_;
   index_t last_choice_ = -1;
-  index_t draft_end_ = -1;                       // of the item passed whole that comes now
-  refresh_action waits_ = refresh_action::keep;  // the choice that comes behind it
+  index_t draft_end_ = -1;  // of the item passed whole that comes now
+  bool waits_ = false;      // a choice comes behind it
 };
 
 }  // namespace reference

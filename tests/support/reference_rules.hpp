@@ -9,12 +9,11 @@ namespace reference {
 
 using zoomr::level;
 
-/// One row of a selection, and what was asked when it was made.
+/// One row of a selection.
 struct choice {
   std::vector<level> levels;  // of the segments known then; later ones have their summary attended
   index_t cut_segment = -1;
   index_t cut_tokens = 0;
-  std::vector<double> asked;  // all queries that share the row, one after the other
 
   level level_at(index_t id) const {
     return id < static_cast<index_t>(levels.size()) ? levels[index_of(id)] : level::summary;
@@ -158,11 +157,6 @@ inline std::size_t take(const zoomr::fill_budget& by, const std::vector<index_t>
 inline std::size_t take(const zoomr::top_p&, const std::vector<index_t>&, const std::vector<index_t>&, index_t,
                         choice&) {
   return 0;  // it needs to know the votes: `take_share`
-}
-template <class First, class Second>
-std::size_t take_otherwise(const zoomr::selector_pair<First, Second>& by, const std::vector<index_t>& order,
-                           const std::vector<index_t>& tokens, index_t used, choice& made) {
-  return take(static_cast<const Second&>(by), order, tokens, used, made);
 }
 /// Takes segments until their votes are so much of all.
 /// @param close  close(gap, votes covered so far): float may have gone on, or not

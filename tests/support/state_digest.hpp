@@ -195,8 +195,6 @@ class digesting {
     const index_t first = std::max(state_.rollback_floor - 1, state_.tokens() - core_.sizes.records);
     const index_t from = state_.last_prompt_end();
     add_records(state_.queries, std::max(first, from), 0, parts);
-    const index_t asked = parts - (core_.policy.drifts() ? 1 : 0);  // the query that has chosen last
-    if (first < from) add_record(state_.queries, from - 1, asked, parts);
   }
   void add_records(zoomr::detail::query_memory& of, index_t first, index_t part, index_t parts) {
     for (index_t position = first; position < state_.tokens(); ++position) add_record(of, position, part, parts);

@@ -34,11 +34,11 @@ step_view view_of(const Cache& cache, zoomr::sequence seq) {
   step_view now{cache.segments(seq), cache.tokens(seq), cache.stats(seq), cache.bytes(seq), {}, {}};
   if constexpr (zoomr::tiered_placement<typename Cache::placement_type>) {
     now.tiers = cache.tiers();
-    now.on_device = [&cache, seq](index_t layer, index_t kv_head, index_t position) {
+    now.in_memory = [&cache, seq](index_t layer, index_t kv_head, index_t position) {
       const zoomr::slot_map slots = cache.slots_of(seq, layer, kv_head);
       const index_t slot = slots.slot_of(position);
       const bool held = slot < cache.slots(seq) && slots.position_of(slot) == position;
-      return held && cache.on_device(seq, layer, kv_head, slot);
+      return held && cache.in_memory(seq, layer, kv_head, slot);
     };
   }
   return now;

@@ -14,12 +14,10 @@ const METRICS = [
   ["Segments zoomed into, a token", "zooms", (of, steps) => of("zooms") / steps],
   ["Keys and values that are kept", "details", (of) => of("details"), size],
   ["Summaries and tables", "metadata", (of) => of("summaries") + of("metadata"), size],
-  ["In host memory", "host", (of) => of("host"), size],
   ["In the file", "file", (of) => of("file"), size],
-  ["Hits in the arena", "hits", (of) => of("hits") / (of("hits") + of("misses"))],
-  ["To the device, a token", "device_in", (of, steps) => of("device_in") / steps, size],
-  ["From the device, a token", "device_out", (of, steps) => of("device_out") / steps, size],
-  ["From the file, a token", "file_in", (of, steps) => of("file_in") / steps, size],
+  ["Hits in memory", "hits", (of) => of("hits") / (of("hits") + of("misses"))],
+  ["From the file, a token", "bytes_in", (of, steps) => of("bytes_in") / steps, size],
+  ["To the file, a token", "bytes_out", (of, steps) => of("bytes_out") / steps, size],
 ];
 const PER = {sequence: "one choice for all layers", layer: "a choice for each layer",
   kv_head: "a choice for each KV head", head: "a choice for each head"};
@@ -95,7 +93,7 @@ class Run {
       this.stepAt[at] = step;
     }
     this.grid = new Grid(raw.levels, raw.pieces.length / 5);
-    this.here = raw.on_device && new Grid(raw.on_device, raw.pieces.length / 5);
+    this.here = raw.in_memory && new Grid(raw.in_memory, raw.pieces.length / 5);
     this.columns = Math.ceil(raw.steps / raw.levels.stride);
     this.byRow = new Map();  // choices
     for (const made of raw.choices ? raw.choices.list : [])
@@ -391,7 +389,7 @@ class View extends Plot {
       else if (votes.rows) lines.push("Not among the first of the last choice.");
       if (votes.agreeing) lines.push(`Agreeability: ${(votes.agreeability / votes.agreeing).toFixed(3)}.`);
       const here = run.here && !row.open && run.here.count(lanes, row.id, step);
-      if (here) lines.push(`On the device: whole for ${of(here[2])}` + (here[1] ? `, in part for ${here[1]}.` : "."));
+      if (here) lines.push(`In memory: whole for ${of(here[2])}` + (here[1] ? `, in part for ${here[1]}.` : "."));
     }
     const name = row.open ? "Open text" : row.segment >= 0 ? `Segment ${row.segment}` : "Text";
     const where = row.end > row.begin ? `, tokens ${row.begin} – ${row.end - 1}` : "";

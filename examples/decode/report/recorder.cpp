@@ -53,7 +53,7 @@ void recorder::step(const step_view& now) {
   for (const zoomr::attended_record& one : attended) second_pass |= one.position == position && one.second_pass;
   take_choices(position, second_pass);
   take_levels(position);
-  if (now.on_device) take_residency(now);
+  if (now.in_memory) take_residency(now);
   samples_.push_back({position, now.stats, now.bytes, now.tiers.value_or(zoomr::tier_statistics{})});
   attended.clear();
 }
@@ -197,7 +197,7 @@ void recorder::take_residency(const step_view& now) {
       index_t here = 0, all = 0;
       for (index_t at = pieces_[id].begin; at < pieces_[id].end;
            at = (at / zoomr::page_tokens + 1) * zoomr::page_tokens)
-        ++all, here += now.on_device(layer, head, at) ? 1 : 0;
+        ++all, here += now.in_memory(layer, head, at) ? 1 : 0;
       levels[id] = here == 0 ? std::uint8_t{0} : here == all ? std::uint8_t{2} : std::uint8_t{1};
     }
     residency_.set(lane, steps(), levels);
@@ -267,14 +267,11 @@ ordered_json recorder::series_json() const {
   ZOOMR_SERIES("hits", tiers.hits, true);
   ZOOMR_SERIES("misses", tiers.misses, true);
   ZOOMR_SERIES("stalls", tiers.stalls, true);
-  ZOOMR_SERIES("device_in", tiers.device_in, true);
-  ZOOMR_SERIES("device_out", tiers.device_out, true);
-  ZOOMR_SERIES("file_in", tiers.file_in, true);
-  ZOOMR_SERIES("file_out", tiers.file_out, true);
+  ZOOMR_SERIES("bytes_in", tiers.bytes_in, true);
+  ZOOMR_SERIES("bytes_out", tiers.bytes_out, true);
   ZOOMR_SERIES("details", bytes.details, false);
   ZOOMR_SERIES("summaries", bytes.summaries, false);
   ZOOMR_SERIES("metadata", bytes.metadata, false);
-  ZOOMR_SERIES("host", bytes.host, false);
   ZOOMR_SERIES("file", bytes.file, false);
 #undef ZOOMR_SERIES
   return out;
@@ -306,7 +303,7 @@ ordered_json recorder::to_json(std::size_t limit) const {
           {"positions", positions},
           {"pieces", pieces},
           {"levels", levels_.to_json(steps(), left / 8 * 5)},
-          {"on_device", tiered_ ? residency_.to_json(steps(), left / 8) : ordered_json(nullptr)},
+          {"in_memory", tiered_ ? residency_.to_json(steps(), left / 8) : ordered_json(nullptr)},
           {"choices", facts_.chooses ? choices_json(left / 4) : ordered_json(nullptr)},
           {"series", series}};
 }

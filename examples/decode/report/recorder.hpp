@@ -44,8 +44,8 @@ struct step_view {
   zoomr::statistics stats;
   zoomr::memory_use bytes;
   std::optional<zoomr::tier_statistics> tiers;
-  /// on_device(layer, KV head, position); empty without tiers
-  std::function<bool(index_t, index_t, index_t)> on_device;
+  /// in_memory(layer, KV head, position); empty without tiers
+  std::function<bool(index_t, index_t, index_t)> in_memory;
 };
 
 /// Of one sequence that is never rolled back. Memory grows with the text, and with what changes.

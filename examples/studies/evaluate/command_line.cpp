@@ -17,8 +17,8 @@ CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
   study
       ->add_option(
           "--policies,--policy", given.policies,
-          "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover, "
-          "zoomr_drift and summaries_apart")
+          "name[@budget][+component.field=value]..., also the controls random_c, oracle, zoomr_box, zoomr_cover and "
+          "summaries_apart")
       ->delimiter(',');
   study
       ->add_option("--tasks,--task", given.tasks, "trace, continued, single, multi_query, multi_value, turns, permuted")
@@ -73,7 +73,7 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   command
       ->add_option("--policies,--policy", given.policies,
                    "name[@budget][+component.field=value]..., see zoomr-decode --list-policies; also the controls "
-                   "exact[@budget], random_eviction[@budget] and voters_or_boxes[@budget]")
+                   "exact[@budget] and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
@@ -139,8 +139,8 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
   add_scene(command, given.of);
   command
       ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget], "
-                   "random_eviction[@budget] and voters_or_boxes[@budget]")
+                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] "
+                   "and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command
@@ -170,7 +170,7 @@ CLI::App* add_speed(CLI::App& app, speed::options& given) {
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
   command->add_option("--tiers", given.tiers,
-                      "as of zoomr-decode: device=64MiB,host=4GiB,file=PATH:16GiB; of all policies but full");
+                      "as of zoomr-decode: host=64MiB,file=PATH:16GiB; of all policies but full");
   command->add_option("--threads", given.threads, "that multiply and attend")
       ->transform(number_in(1, zoomr::executor::most_threads))
       ->capture_default_str();

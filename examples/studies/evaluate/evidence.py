@@ -53,8 +53,7 @@ STUDIES = {
                   "zoomr_mass+thoughts.own_cue=true+top_k.segments=1", "zoomr_box", "random_c"]
                + each("zoomr_mass+head_mass.per=layer", "top_k.segments", [1, 2])
                + each(BEST, "head_mass.per", ["kv_head"]) + each(BEST, "top_k.segments", [2, 4])
-               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", FOLLOW, "zoomr_drift"]
-               + each("zoomr_drift", "on_drift.cosine", [0.5]), []),
+               + each(BEST, "zones.recent", [1, 8, 96, 192]) + ["zoomr_cover", FOLLOW], []),
     "segments": ("the prompt as segments too", "indexed-m", 100, 0,
                  [f"{name}+zones.prompt=false" for name in (BEST, "zoomr_mass", "zoomr_one_pass")], ["--delimiters", "; <thought>"]),
     "pointers": ("a refresh at each pointer's end too", "indexed-m", 100, 0, [BEST, "zoomr_mass", "zoomr_one_pass"],

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Controls beside the presets, by name: what no index loses, what nothing finds, and what a second rule adds to voters.
+// Controls beside the presets, by name: what no index loses, and what nothing finds.
 //
 //   exact[@tokens]            each KV head reads the tokens with the largest attention, which it must compute first
 //   random_eviction[@tokens]  each KV head keeps tokens of the prompt at random
-//   voters_or_boxes[@tokens]  sentences that voters find; above one bit of entropy more by boxes, to fill the budget
 //
 // Budgets are attended tokens, sinks and window included; 256 if none is named.
 #pragma once
 
-#include <zoomr/policy/aggregate/head_mass.hpp>
-#include <zoomr/policy/aggregate/otherwise.hpp>
 #include <zoomr/policy/aggregate/pooled_mass.hpp>
 #include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/score/key_mass.hpp>
-#include <zoomr/policy/score/otherwise.hpp>
 #include <zoomr/policy/segment/fixed_pages.hpp>
-#include <zoomr/policy/select/otherwise.hpp>
 
 #include <bit>      // std::bit_cast
 #include <cstdint>  // std::uint64_t
@@ -73,22 +68,9 @@ void with_random_eviction(index_t budget, Visit visit) {
                        zoomr::zones{.sinks = zone.sinks, .recent = zoomr::unlimited}));
 }
 
-// The last tokens are half of the budget, as of sentence_box.
-template <class Visit>
-void with_voters_or_boxes(index_t budget, Visit visit) {
-  const zoomr::zones zone = zoomr::within_budget({.sinks = 4, .recent = budget / 2}, budget);
-  visit(zoomr::compose(
-      zoomr::sentences{}, zoomr::key_box{}, zoomr::otherwise(zoomr::key_mass{}, zoomr::box_bound{}),
-      zoomr::otherwise(zoomr::head_posterior{}, zoomr::head_mass{}),
-      zoomr::otherwise(zoomr::top_p{.share = 0.9f, .segments = 4}, zoomr::fill_budget{.tokens = budget}, 1.0f),
-      zoomr::every_token{}, zone, zoomr::placement{.details_on_host = true}));
-}
-
 }  // namespace detail
 
-inline bool is_token_control(const std::string& name) {
-  return name == "exact" || name == "random_eviction" || name == "voters_or_boxes";
-}
+inline bool is_token_control(const std::string& name) { return name == "exact" || name == "random_eviction"; }
 
 /// Refuses what such a control cannot do.
 /// @throws input_error
@@ -104,7 +86,6 @@ void with_policy_or_control(const policy_choice& choice, Visit visit) {
   const index_t budget = choice.budget > 0 ? choice.budget : 256;
   if (choice.name == "exact") return detail::with_exact(budget, visit);
   if (choice.name == "random_eviction") return detail::with_random_eviction(budget, visit);
-  if (choice.name == "voters_or_boxes") return detail::with_voters_or_boxes(budget, visit);
   with_policy(choice, visit);
 }
 

@@ -3,7 +3,6 @@
 // nothing, and a segmenter whose summaries never see their thoughts. They show what a component of one's own takes.
 #pragma once
 
-#include <zoomr/policy/refresh/on_drift.hpp>
 #include <zoomr/policy/score/box_bound.hpp>
 #include <zoomr/policy/select/top_p.hpp>
 #include <zoomr/policy/summarize/key_box.hpp>
@@ -100,12 +99,6 @@ inline constexpr auto summaries_apart =
 inline constexpr auto zoomr_box = zoomr::compose(
     zoomr::thoughts{}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::head_mass{}, zoomr::top_k{.segments = 2},
     zoomr::boundaries{.second_pass = true}, zoomr::presets::thought_zones, zoomr::placement{.details_on_host = true});
-
-/// `zoomr_focus`, choosing anew when the query has turned away.
-inline constexpr auto zoomr_drift =
-    zoomr::compose(zoomr::thoughts{.own_cue = true}, zoomr::key_mean{}, zoomr::mean_dot{},
-                   zoomr::head_mass{.per = zoomr::scope::layer}, zoomr::top_k{.segments = 1}, zoomr::on_drift{},
-                   zoomr::presets::thought_zones, zoomr::placement{.details_on_host = true});
 
 /// A preset with another selector.
 template <class Policy, class Selector>

@@ -24,7 +24,6 @@ void with_run(const run_choice& choice, needs& needed, Visit visit) {
   if (choice.policy == "random_c") return control(with_selector(zoomr::presets::zoomr_mass, random_segments{}));
   if (choice.policy == "zoomr_box") return control(zoomr_box);
   if (choice.policy == "zoomr_cover") return control(with_selector(zoomr::presets::zoomr_focus, zoomr::top_p{}));
-  if (choice.policy == "zoomr_drift") return control(zoomr_drift);
   if (choice.policy == "summaries_apart") return control(summaries_apart);
   std::vector<std::string> settings = choice.settings;
   if (of_thoughts(choice.policy)) settings.insert(settings.begin(), "zones.recent=" + std::to_string(choice.window));

@@ -28,7 +28,7 @@ struct subject {
 /// One policy as it is run: a preset or a control, and what is changed of it.
 struct run_choice {
   std::string policy;   // a preset, or a control: oracle, random_c, zoomr_box, zoomr_cover,
-                        // zoomr_drift, summaries_apart
+                        // summaries_apart
   index_t budget = 0;   // 0: the preset's own
   index_t window = 24;  // of the policies of thoughts: what is farther back must be zoomed into
   std::vector<std::string> settings;

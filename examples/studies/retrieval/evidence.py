@@ -111,7 +111,7 @@ WIDER = ["sentence_voters+zones.recent=256", "sentence_voters+zones.recent=448",
 FORETOLD = {
     "perplexity": ("text", 512,
                    ["full", *BOXES, "exact@512", "exact@256", "exact@1024", "sentence_kv@512", "snapkv@512", "h2o@512",
-                    "sentence_voters", *WIDER, "voters_or_boxes@512"]),
+                    "sentence_voters", *WIDER]),
     "perplexity_other": ("prose", 256,
                          ["full", "window@512", "quest@512", "arkvale@512", "sentence_box@512", "window@256",
                           "sentence_box@256", "window@1024", "sentence_box@1024", "snapkv@512", "sentence_voters",

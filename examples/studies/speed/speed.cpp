@@ -47,7 +47,7 @@ struct figures {
   index_t context = 0;
   std::vector<double> speeds;  // [rounds]  tokens per second
   double attended = 0;         // tokens per query, while timed
-  byte_count device = 0;       // accounted peak; over tiers what the arena has taken
+  byte_count device = 0;       // accounted peak; over tiers what memory has taken
   byte_count accounted = 0;    // what the cache says to hold
   byte_count grown = 0;        // what the process holds more with the cache
 
@@ -109,7 +109,7 @@ void measure(bench& on, session<Placement>& run, bool choosing, const text& says
   found.attended = static_cast<double>(run.cache().stats(seq).attended - attended) /
                    (static_cast<double>(on.given.generated) * shape.layers * shape.heads);
   found.device = tiered ? capacity.total() : run.cache().stats(seq).device_peak;
-  found.accounted = capacity.total() + capacity.host;
+  found.accounted = capacity.total();
   found.grown = resident_bytes() - before;
 }
 

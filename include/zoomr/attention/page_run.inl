@@ -273,10 +273,6 @@ void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv
   add_block<Queries>(run, ahead, queries, widths.value, weights);
 }
 
-/// Numbers of this type take several instructions each to become floats.
-template <class T>
-inline constexpr bool widened_slowly = in_blocks<T> || std::is_same_v<T, float8>;
-
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
 // the values, so that either stay in the first cache.
 template <class Run, class Hook>

@@ -9,21 +9,19 @@ namespace zoomr::inline v0 {
 
 /// Bytes by what they hold.
 struct memory_use {
-  byte_count details = 0;    // keys and values, in pages
+  byte_count details = 0;    // keys and values, in pages; over tiers those in memory
   byte_count summaries = 0;  // the index: what stands for the segments; and the keys that are kept beside pages
   byte_count metadata = 0;   // tables, query sums, the selection and its log
   byte_count workspace = 0;  // shared by all sequences; capacity only
-  byte_count host = 0;       // under a tiered device: pages in host memory
-  byte_count file = 0;       // and in a file
+  byte_count file = 0;       // under the memory of tiers: all pages
 
-  /// Of the device, or of the only memory that there is.
+  /// Of memory.
   constexpr byte_count total() const { return details + summaries + metadata + workspace; }
   constexpr memory_use& operator+=(const memory_use& other) {
     details += other.details;
     summaries += other.summaries;
     metadata += other.metadata;
     workspace += other.workspace;
-    host += other.host;
     file += other.file;
     return *this;
   }

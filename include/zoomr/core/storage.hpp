@@ -87,11 +87,11 @@ using small_float8 = small_float<3, -6>;
 ///   scales_rows  rows have scales of their own
 ///   block_size   what a block of numbers takes, in `T`; 0 where rows are numbers, one after the other
 ///
-/// Of rows of numbers, where those of an index that may keep them are `index_number` (policy/summary.hpp):
+/// Of rows of numbers:
 ///
 ///   largest                         finite number
 ///   to_float, from_float            exactly; to the nearest, ties to even
-///   from_float_down, from_float_up  to the nearest that is not above, or not below: those of an index alone
+///   from_float_down, from_float_up  to the nearest that is not above, or not below: of types that an index may keep
 ///
 /// Of rows of blocks: see core/block_rows.hpp.
 template <class T>

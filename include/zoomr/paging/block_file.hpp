@@ -2,21 +2,19 @@
 // L3. Blocks of one size in a file, by number: explicit reads and writes, never a mapping, so that memory stays what
 // the accounts say.
 //
-// The lowest tier of tiered_blocks, which writes a block before it first reads it. Reads and writes go through the
-// system's memory, so that nothing needs to be aligned; beside the checksums, and the ring of reads that are under way,
-// no memory is held.
+// The tier under the memory of tiered_blocks, which writes a block before it first reads it. Reads and writes go
+// through the system's memory, so that nothing needs to be aligned, and what it is told of comes there ahead; beside
+// the checksums no memory is held.
 #pragma once
 
 #include <zoomr/core/bytes.hpp>
 #include <zoomr/core/error.hpp>
-#include <zoomr/paging/tiers/read_ring.hpp>
 
-#include <fcntl.h>     // open, posix_fallocate
+#include <fcntl.h>     // open, posix_fadvise, posix_fallocate
 #include <sys/stat.h>  // stat
 #include <unistd.h>    // pread, pwrite, close, unlink
 
 #include <cerrno>        // errno
-#include <memory>        // std::unique_ptr
 #include <string>        // std::string
 #include <system_error>  // std::generic_category
 #include <utility>       // std::exchange
@@ -58,16 +56,11 @@ class block_file {
  public:
   block_file() = default;
   /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
-  /// @param path   a folder in which the file is made, or a name in that folder, which is only said when something
-  ///               fails; what is there is neither read nor changed
-  /// @param early  reads that may be under way before they are asked for, if there is io_uring
+  /// @param path  a folder in which the file is made, or a name in that folder, which is only said when something
+  ///              fails; what is there is neither read nor changed
   /// @throws error(storage) if it cannot be made, or the disk has no room for it
-  block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks, index_t early = read_ring::places)
-      : path_(path),
-        block_bytes_(block_bytes),
-        sums_(static_cast<std::size_t>(blocks)),
-        ring_(std::make_unique<read_ring>(early)),
-        file_(open_nameless(path)) {
+  block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
+      : path_(path), block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), file_(open_nameless(path)) {
     if (file_ < 0) fail(errno, "cannot be made");
     int status = EINTR;
     while (status == EINTR) status = ::posix_fallocate(file_, 0, static_cast<off_t>(block_bytes * blocks));
@@ -79,11 +72,9 @@ class block_file {
       : path_(std::move(other.path_)),
         block_bytes_(other.block_bytes_),
         sums_(std::move(other.sums_)),
-        ring_(std::move(other.ring_)),
         file_(std::exchange(other.file_, -1)) {}
   block_file& operator=(block_file&&) = delete;
   ~block_file() {
-    ring_.reset();  // waits for reads that are under way
     if (file_ >= 0) ::close(file_);
   }
 
@@ -96,7 +87,7 @@ class block_file {
   /// @return      why they could not all be written; the block is worth nothing then
   block_fault try_write(std::int64_t block, const void* from) {
     sums_[static_cast<std::size_t>(block)] = checksum(from, block_bytes_);
-    block_fault fault = each_piece(block, 0, [&](byte_count done, std::size_t left, off_t at) {
+    block_fault fault = each_piece(block, [&](byte_count done, std::size_t left, off_t at) {
       return ::pwrite(file_, static_cast<const char*>(from) + done, left, at);
     });
     fault.writing = true;
@@ -107,22 +98,18 @@ class block_file {
   void write(std::int64_t block, const void* from) {
     if (const block_fault fault = try_write(block, from)) detail::raise(errc::storage, fault.sentence());
   }
-  /// Whether reads can be begun before they are asked for.
-  bool begins_reads() const { return ring_->works(); }
-  /// Begins a read that must be asked for later, by `try_read` with the same arguments; until then `to` is the
-  /// kernel's.
-  /// @param to  as it will be asked for; nothing else touches it until then
-  /// @return    false if nothing was begun
-  bool begin_read(std::int64_t block, void* to) { return ring_->begin(file_, to, block_bytes_, block * block_bytes_); }
-  /// Whether a read that was begun did not come at once.
-  bool comes_late(const void* to) { return ring_->comes_late(to); }
-  /// Reads one block that was written before, or waits for it if its read was begun.
+  /// Says that a block will be read soon: the system brings it to its own memory, if it has room, while nobody waits.
+  /// Any thread may say it while another one reads or writes.
+  void read_ahead(std::int64_t block) const {
+    static_cast<void>(::posix_fadvise(file_, static_cast<off_t>(block * block_bytes_), static_cast<off_t>(block_bytes_),
+                                      POSIX_FADV_WILLNEED));
+  }
+  /// Reads one block that was written before.
   /// @param block  its number, from 0 on
   /// @param to     block_bytes bytes; contents are lost if it fails
   /// @return    why they could not all be read, or are not those that were written
   block_fault try_read(std::int64_t block, void* to) {
-    const byte_count came = ring_->finish(to);  // what is missing, or has failed, is read now
-    block_fault fault = each_piece(block, came, [&](byte_count done, std::size_t left, off_t at) {
+    block_fault fault = each_piece(block, [&](byte_count done, std::size_t left, off_t at) {
       return ::pread(file_, static_cast<char*>(to) + done, left, at);
     });
     const bool same = fault || checksum(to, block_bytes_) == sums_[static_cast<std::size_t>(block)];
@@ -137,9 +124,9 @@ class block_file {
  private:
   // move(bytes done, bytes left, offset) says how many it has moved, as pread does.
   template <class Move>
-  block_fault each_piece(std::int64_t block, byte_count done, Move move) const {
+  block_fault each_piece(std::int64_t block, Move move) const {
     block_fault fault{.file = this, .block = block};
-    while (done < block_bytes_) {
+    for (byte_count done = 0; done < block_bytes_;) {
       const auto moved =
           move(done, static_cast<std::size_t>(block_bytes_ - done), static_cast<off_t>(block * block_bytes_ + done));
       if (moved < 0 && errno == EINTR) continue;
@@ -195,7 +182,6 @@ class block_file {
   std::string path_;
   byte_count block_bytes_ = 0;
   std::vector<std::uint64_t> sums_;
-  std::unique_ptr<read_ring> ring_;
   int file_ = -1;
 };
 

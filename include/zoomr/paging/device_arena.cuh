@@ -48,7 +48,7 @@ inline arena_statistics statistics_of(const arena_counts& counts, byte_count blo
   result.prefetched = static_cast<std::int64_t>(counts.prefetched);
   result.prefetched_hits = static_cast<std::int64_t>(counts.prefetched_hits);
   result.stalls = result.misses - result.in_place;
-  result.device_in = (result.stalls + result.prefetched) * block_bytes;
+  result.bytes_in = (result.stalls + result.prefetched) * block_bytes;
   return result;
 }
 

@@ -93,7 +93,7 @@ class page_pool : public page_stock {
 
   page_pool(const shape& model, index_t pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
 
-  /// As a config says: the bytes of tiers, and what others take of the device's, matter to a tiered pool only.
+  /// As a config says: the bytes of tiers, and what others take of them, matter to a tiered pool only.
   static page_pool make(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
     return page_pool(block.model, pages);
   }
@@ -126,9 +126,9 @@ class page_pool : public page_stock {
 
   /// Says that a layer is being read from now on.
   void begin_layer(index_t) {}
-  /// Starts bringing what some KV heads of a layer hold in some slots to the device, as much as half of it can hold.
+  /// Starts bringing what some KV heads of a layer hold in some slots to memory, as much as half of it can hold.
   void prefetch(index_t, token_range, view<const index_t>, token_range) {}
-  /// Says that what is on the device of it will be read soon, so that others go first.
+  /// Says that what is in memory of it will be read soon, so that others go first.
   void touch(index_t, token_range, view<const index_t>, token_range) {}
 
  private:

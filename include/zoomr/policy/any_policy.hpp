@@ -131,10 +131,8 @@ class any_aggregator {
   scope per = scope::sequence;
   votes_t least = 0;
   bool counts = false;
-  index_t queries = 0;          // more than 0: it hears so many, by `add_shares`; 0: by `add`
-  bool weighs = false;          // voters alone, by `add_weighted`
-  bool is_pair = false;         // it hears voters, and where they do not know it adds
-  votes_t least_otherwise = 0;  // the second one's `least`
+  index_t queries = 0;  // more than 0: it hears so many, by `add_shares`; 0: by `add`
+  bool weighs = false;  // voters alone, by `add_weighted`
 
   /// It asks the heads that have a weight in `config.voters`.
   bool asks_voters() const { return queries > 0 || weighs; }
@@ -167,9 +165,6 @@ class any_selector {
   virtual byte_count work_bytes(index_t segments) const = 0;
   /// Raises the levels of what it takes in `row`, where each segment has one already.
   virtual void choose(best_first& best, const selection_input& input, selection_row& row) const = 0;
-  /// Of a pair: the posterior is flat, arguments as of `selector_pair::unsure`; then the second one goes on.
-  virtual bool unsure(votes_t all, votes_t entropy) const = 0;
-  virtual void choose_otherwise(best_first& best, const selection_input& input, selection_row& row) const = 0;
 
  protected:
   ~any_selector() = default;
@@ -181,7 +176,6 @@ class any_refresh {
   bool second_pass = false;
   bool each_token = false;
   bool only_after_prefill = false;  // there is no choice but that at the end of the prompt
-  float drift = 0.0f;
 
   /// What the token at hand makes due, from counts and classes alone.
   virtual refresh_action due(const token_event& event) const = 0;
@@ -247,11 +241,8 @@ class any_policy {
   /// The policy as text: policies that have the same choose alike (policy/policy_text.hpp).
   virtual void write_text(text_taker& out) const = 0;
 
-  /// What an aggregator adds are scores of keys. Where heads are heard, keys are scored for these, and an aggregator
-  /// that is a pair adds scores of summaries.
+  /// What an aggregator adds are scores of keys. Where heads are heard, keys are scored for these.
   bool adds_scores_of_keys() const { return score.reads_keys && aggregate.queries == 0; }
-  /// Whether a choice is made may depend on how far the queries have turned since the last one.
-  bool drifts() const { return refresh.drift >= -1.0f; }
   /// A choice stays active for the following tokens, rather than for its own token only.
   bool persists() const { return selects && (!refresh.each_token || aggregate.per == scope::sequence); }
 

@@ -175,7 +175,6 @@ class any_aggregator_of final : public any_aggregator {
     counts = Aggregator::counts;
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
     weighs = weighing_aggregator<Aggregator>;
-    if constexpr (pair_component<Aggregator>) is_pair = true, least_otherwise = Aggregator::least_otherwise;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
            [[maybe_unused]] const score_logits& logits, [[maybe_unused]] view<votes_t> votes,
@@ -212,14 +211,6 @@ class any_selector_of final : public any_selector {
   void choose(best_first& best, const selection_input& input, selection_row& row) const override {
     selector_.choose(best, input, row);
   }
-  bool unsure([[maybe_unused]] votes_t all, [[maybe_unused]] votes_t entropy) const override {
-    if constexpr (pair_component<Selector>) return selector_.unsure(all, entropy);
-    return false;
-  }
-  void choose_otherwise([[maybe_unused]] best_first& best, [[maybe_unused]] const selection_input& input,
-                        [[maybe_unused]] selection_row& row) const override {
-    if constexpr (pair_component<Selector>) selector_.choose_otherwise(best, input, row);
-  }
 
  private:
   Selector selector_;
@@ -231,7 +222,6 @@ class any_refresh_of final : public any_refresh {
   explicit any_refresh_of(const Refresh& refresh) : refresh_(refresh) {
     second_pass = refresh.second_pass;
     each_token = refresh.each_token();
-    drift = refresh.drift();
     only_after_prefill = std::same_as<Refresh, after_prefill>;
   }
   refresh_action due(const token_event& event) const override { return refresh_.due(event); }

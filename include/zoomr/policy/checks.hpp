@@ -115,8 +115,8 @@ constexpr bool check_component() {
     static_assert(refresh_rule<T> || !refresh_rule<T, T>,
                   "compose: a member function of this refresh rule is not const");
     static_assert(refresh_rule<T> || refresh_rule<T, T>,
-                  "compose: a refresh rule needs `refresh_action due(const token_event&) const`, `bool second_pass`, "
-                  "`bool each_token() const` and `float drift() const`");
+                  "compose: a refresh rule needs `refresh_action due(const token_event&) const`, `bool second_pass` "
+                  "and `bool each_token() const`");
     return refresh_rule<T>;
   } else {
     return component<T> && has_role<T>();
@@ -157,10 +157,7 @@ constexpr bool check_pairs() {
                 "compose: a selector needs a segmenter: without one there is nothing to choose from");
   static_assert(!share_aggregator<Aggregator> || key_scorer<Scorer>,
                 "compose: this aggregator needs a scorer that reads keys, like key_mass");
-  static_assert(
-      pair_component<Scorer> == pair_component<Aggregator> && pair_component<Scorer> == pair_component<Selector>,
-      "compose: `otherwise` is said of scorer, aggregator and selector, or of none of them");
-  if constexpr (key_scorer<Scorer> && !pair_component<Scorer>) {
+  if constexpr (key_scorer<Scorer>) {
     static_assert(Summarizer::summary::rows == 0,
                   "compose: nothing reads the summaries, since the scorer reads keys: leave the summarizer out");
   } else if constexpr (Summarizer::summary::rows > 0) {

@@ -62,14 +62,4 @@ constexpr void each_field_of(T& part, Visit visit) {
   if constexpr (requires { component_type::each_field(part, visit); }) component_type::each_field(part, visit);
 }
 
-/// A component as one of the two that it is made from, const if it is.
-template <class Base>
-constexpr auto& base_of(auto& part) {
-  if constexpr (std::is_const_v<std::remove_reference_t<decltype(part)>>) {
-    return static_cast<const Base&>(part);
-  } else {
-    return static_cast<Base&>(part);
-  }
-}
-
 }  // namespace zoomr::inline v0

@@ -99,9 +99,6 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
       return "each KV head keeps tokens of its own, so the selection must be per KV head or query head";
     }
   }
-  if (refresh.second_pass && refresh.drift() >= -1.0f) {
-    return "a refresh that depends on drift cannot have a second pass: whether it chooses is known only after the pass";
-  }
   if (placement.frees_unreachable) {
     if (selects || Evictor::observes || zone.dense_layers > 0 || !std::same_as<Refresh, after_prefill>) {
       return "a placement that frees what is unreachable evicts for good: it takes no selector, refresh, eviction or "

@@ -156,12 +156,10 @@ concept several_sums_scorer = component<T> && std::same_as<typename T::role, rol
 /// A scorer that reads a segment's keys instead of a summary, and says so: `static constexpr bool reads_keys = true`.
 /// logits [keys] are those of one query head with the keys between the zones, at least one: natural, with the model's
 /// scale, cap and bias; they may be overwritten. The score is a natural logit of the segment as a whole. Its `summary`
-/// is `summary::none`, unless it is a pair whose other scorer reads some (policy/score/otherwise.hpp). On a device only
-/// with a `share_aggregator` (policy/score/key_mass.cuh).
+/// is `summary::none`. On a device only with a `share_aggregator` (policy/score/key_mass.cuh).
 template <class T, class Value = const T>
 concept key_scorer = component<T> && std::same_as<typename T::role, role::scorer> && T::reads_keys &&
-    (std::same_as<typename T::summary, summary::none> || one_sum_scorer<T> ||
-     several_sums_scorer<T>)&&requires(Value t, view<float> logits) {
+    std::same_as<typename T::summary, summary::none> && requires(Value t, view<float> logits) {
   { t.score(logits) } -> std::same_as<float>;
 };
 
@@ -231,11 +229,6 @@ concept share_aggregator = requires(Value t, view<float, 2> shares, view<const f
   { t.add_shares(shares, weights, votes) } -> std::same_as<void>;
 };
 
-/// A scorer, an aggregator or a selector that is two: the first one for heads that vote, the second one for summaries
-/// where their posterior is flat. A policy has all three of them, or none: `otherwise(first, second)`.
-template <class T>
-concept pair_component = component<T> && T::is_pair;
-
 template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
     (score_aggregator<T, Value> || share_aggregator<T, Value>)&&requires(Value t) {
@@ -287,7 +280,6 @@ concept refresh_rule = component<T> && std::same_as<typename T::role, role::refr
   { t.due(event) } -> std::same_as<refresh_action>;
   { t.second_pass } -> std::convertible_to<bool>;   // one selection for all layers: pass the token once more
   { t.each_token() } -> std::convertible_to<bool>;  // a choice for one layer or less serves its own token only
-  { t.drift() } -> std::convertible_to<float>;      // cosine below which choose_if_drifted chooses; -2: unused
 };
 
 }  // namespace zoomr::inline v0

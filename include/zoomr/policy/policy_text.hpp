@@ -50,7 +50,7 @@ void write_value(const Value& value, text_taker& out) {
 /// The type in which an index is kept, where it is not float: stored_as is no field.
 template <class Component>
 constexpr const char* index_number() {
-  if constexpr (requires { requires index_number<typename Component::number>; }) {
+  if constexpr (requires { requires index_storage<typename Component::number>; }) {
     return storage_name<typename Component::number>();
   }
   return nullptr;
@@ -63,10 +63,6 @@ void write_component(const Component& part, text_taker& out) {
   if constexpr (index_number<Component>() != nullptr) {
     out.take(" number=");
     out.take(index_number<Component>());
-  }
-  if constexpr (pair_component<Component>) {
-    out.take(" otherwise=");
-    out.take(Component::second_name);
   }
   if constexpr (weighing_aggregator<Component>) out.take(" weighted=true");
   each_field_of(part, [&](const char* option, const auto& value) {

@@ -73,7 +73,7 @@ struct token_event {
 };
 
 /// What a refresh rule answers for one token: the active selection stays, or there is none and only zones and summaries
-/// are attended; a choice is made; one is made if the query has drifted; everything kept is attended, without a choice.
-enum class refresh_action : std::uint8_t { keep, choose, choose_if_drifted, everything };
+/// are attended; a choice is made; everything kept is attended, without a choice.
+enum class refresh_action : std::uint8_t { keep, choose, everything };
 
 }  // namespace zoomr::inline v0

@@ -41,13 +41,13 @@ struct box {  ///< row[0] = lower, row[1] = upper side of a box around the cue's
 
 /// What an index may keep in place of floats: boxes are rounded outwards to it.
 template <class T>
-concept index_number = requires(float x) {
+concept index_storage = requires(float x) {
   storage_traits<T>::from_float_down(x);
 };
 
 /// Each summary has a scale: its numbers have 8 bits.
 template <class Number>
-inline constexpr bool scales_summaries = index_number<Number> && sizeof(Number) == 1;
+inline constexpr bool scales_summaries = index_storage<Number> && sizeof(Number) == 1;
 
 /// What the largest of summary_magnitude is found by: it orders as the sizes of numbers do, infinity and NaN last.
 ZOOMR_HD constexpr std::uint32_t summary_magnitude(float value) { return bits_as<std::uint32_t>(value) & 0x7fffffffu; }

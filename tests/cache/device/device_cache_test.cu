@@ -40,15 +40,14 @@ void check_texts(const Policy& policy, std::uint64_t first = 1) {
 
 }  // namespace
 
-TEST_CASE("full and window") {
-  check_texts(small::full);
-  check_texts(small::window);
+TEST_CASE("each preset that neither evicts nor reads keys") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    if constexpr (!decltype(policy.evict)::observes && !reads_keys<policy_type>) check_texts(policy);
+  });
 }
-TEST_CASE("zoomr_one_pass and zoomr_second_pass: votes of all layers, stale and asked again") {
-  check_texts(small::zoomr_one_pass);
-  check_texts(small::zoomr_second_pass);
-}
-TEST_CASE("zoomr_mass: mass of all layers, asked again") {
+TEST_CASE("zoomr_mass: a prompt of segments; a dense layer") {
   check_texts(small::zoomr_mass);
   check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::peaked, markup::pairs, 12);
 }
@@ -75,21 +74,13 @@ TEST_CASE("layers with a sliding window, in the prompt and after it") {
   check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);
   check(small::quest, kind::peaked, markup::sentences, 5, true, 0, rule);
 }
-TEST_CASE("zoomr_focus: each layer alone, in the same pass") { check_texts(small::zoomr_focus); }
 TEST_CASE("each layer alone, at every token") { check_texts(small::focus_each_token); }
-TEST_CASE("sentence_box") { check_texts(small::sentence_box); }
 TEST_CASE("sentences by the running mean of queries, each KV head or each head alone") {
   check_texts(running_sentences);
   check(each_head, kind::peaked, markup::sentences, 5);
 }
-TEST_CASE("quest, and for each layer") {
-  check_texts(small::quest);
-  check(each_layer, kind::ties, markup::stray, 6);
-}
-TEST_CASE("arkvale, and pages by the mass of their means") {
-  check_texts(small::arkvale);
-  check_texts(small::by_mass, 2);
-}
+TEST_CASE("quest for each layer") { check(each_layer, kind::ties, markup::stray, 6); }
+TEST_CASE("pages by the mass of their means") { check_texts(small::by_mass, 2); }
 #if defined(ZOOMR_ALL_CHECKS)
 TEST_CASE("an index of 16 bits") {
   check_texts(in_16_bits);
@@ -106,13 +97,13 @@ TEST_CASE("an index of 8 bits, whose summaries have scales") {
   ZOOMR_NIGHTLY(check(with_index<zoomr::int8>(small::quest), kind::uniform, markup::sentences, 12));
   ZOOMR_NIGHTLY(check(with_index<zoomr::int8>(running_sentences), kind::with_infinities, markup::sentences, 13));
 }
-TEST_CASE("on drift: for each KV head, each layer, each head, all layers") {
-  check_texts(small::drifting);
-  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.cosine = 0.8f; }),
+TEST_CASE("choices that stay active, by sums of queries: for each KV head, each layer, each head, all layers") {
+  check_texts(small::by_kv_head);
+  check(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::layer, p.refresh.at_most = 1; }),
         kind::uniform, markup::sentences, 9);
-  check(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
+  check(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::head, p.zone.dense_layers = 1; }),
         kind::uniform, markup::pairs, 10);
-  const auto for_all = with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; });
+  const auto for_all = with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; });
   check(for_all, kind::uniform, markup::sentences, 9, true);
   check(for_all, kind::peaked, markup::stray, 10);
   check(with(for_all, [](auto& p) { p.zone.dense_layers = 1; }), kind::uniform, markup::sentences, 11);
@@ -171,6 +162,5 @@ TEST_CASE("each head alone, its tokens split over blocks") {
   play_wildly(device, each_head, 9);
   compare(host.at(0).log, device.at(0).log, 64);
 }
-TEST_CASE("summaries only") { check_texts(small::summary_only); }
 
 }  // namespace zoomr_test

@@ -89,8 +89,8 @@ TEST_CASE("forks of policies that choose: the index, and choices that stay activ
   ZOOMR_NIGHTLY(check_forks(small::zoomr_one_pass, 2));
   check_forks(small::zoomr_second_pass, 3);
   ZOOMR_NIGHTLY(check_forks(small::sentence_box, 4));
-  ZOOMR_NIGHTLY(check_forks(small::drifting, 5));
-  ZOOMR_NIGHTLY(check_forks(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 6));
+  check_forks(small::by_kv_head, 5);
+  check_forks(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 6);
   ZOOMR_NIGHTLY(check_forks(with_index<zoomr::float8>(small::quest), 15));
   check_forks(small::zoomr_voters, 16);
   ZOOMR_NIGHTLY(check_forks(small::sentence_voters, 17));

@@ -103,17 +103,16 @@ TEST_CASE("an item that is passed whole: its commit makes the choice that is due
   const index_t taken_back = check_whole(small::zoomr_second_pass, 101) + check_whole(small::focus_each_token, 105);
   CHECK(taken_back > 0);
 }
-TEST_CASE("an item that is passed whole: each row of its choice is made, or has not drifted") {
+TEST_CASE("an item that is passed whole: each row of its choice is made") {
   check_whole(small::by_layer, 111);
-  ZOOMR_NIGHTLY(check_whole(small::drifting, 115));
-  ZOOMR_NIGHTLY(check_whole(with(small::drifting, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 121));
+  check_whole(small::by_kv_head, 115);
+  check_whole(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 121);
 }
 TEST_CASE("an item that is passed whole: each token chooses for itself, among the segments of before") {
   check_whole(small::quest, 131);
 }
 TEST_CASE("an item that is passed whole: heads that vote hear its last queries") {
   check_whole(small::sentence_voters, 141);
-  ZOOMR_NIGHTLY(check_whole(small::unsure_voters, 145));
 }
 TEST_CASE("an item that is passed whole: tokens are evicted at its end, and what is left is chosen from") {
   check_whole(small::sentence_kv, 151);

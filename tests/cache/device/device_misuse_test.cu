@@ -186,11 +186,9 @@ TEST_CASE("heads that vote are refused what a device does not do for them") {
   CHECK(refused(with_placement(small::zoomr_voters, zoomr::tiered<>{})) ==
         "zoomr: device_cache: heads that vote read the keys of all segments at each choice, so the placement must not "
         "be tiered");
-  const auto sentence = "zoomr: device_cache: where heads vote, no query source that sums and no refresh on drift";
+  const auto sentence = "zoomr: device_cache: where heads vote, no query source that sums";
   CHECK(refused(zoomr::compose(small::zoomr_voters.segment, zoomr::key_mass{}, zoomr::head_posterior{},
                                zoomr::top_p{.share = 0.9f}, zoomr::every_token{}, zoomr::running_mean{})) == sentence);
-  CHECK(refused(zoomr::compose(small::zoomr_voters.segment, zoomr::key_mass{}, zoomr::head_posterior{},
-                               zoomr::top_p{.share = 0.9f}, zoomr::on_drift{})) == sentence);
   limits.voters = {};
   CHECK(refused(small::zoomr_voters).find("so voters must have the weights of all heads") != std::string::npos);
 }

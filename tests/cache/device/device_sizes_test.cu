@@ -89,7 +89,7 @@ void check_sizes(const char* name, const Policy& policy) {
 
 TEST_CASE("bytes of a device cache are right for any config, or refused: nothing wraps") {
   check_sizes("quest", small::quest);
-  check_sizes("drifting", small::drifting);
+  check_sizes("by_kv_head", small::by_kv_head);
   check_sizes("h2o", small::h2o);
 }
 

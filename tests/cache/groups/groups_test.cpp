@@ -229,7 +229,7 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
   check("window", small::window, 20);
   check("zoomr_focus", small::zoomr_focus, 20);
   check("quest", quest_everywhere, 20);
-  check("drifting", small::drifting, 20);
+  check("by_kv_head", small::by_kv_head, 20);
   check("h2o", small::h2o, 0);
   check("snapkv", small::snapkv, 0);
 }
@@ -287,7 +287,7 @@ TEST_CASE("groups of other shapes and policies give what separate caches give, a
     ways.add({2, 4, 2, 8}, small::full, limits);
     ways.add({1, 6, 3, 16}, small::window, shorter);
     ways.add({2, 4, 1, 8}, small::zoomr_focus, limits);
-    ways.add({1, 4, 4, 8}, small::drifting, limits);
+    ways.add({1, 4, 4, 8}, small::by_kv_head, limits);
     const auto [second_passes, cut_short] = ways.compare({0, 2, 1, 3, 0, 2}, 20, false, longest_whole);
     CHECK(second_passes == 0);
     CHECK(cut_short > 20);
@@ -328,7 +328,7 @@ TEST_CASE("a second pass with the numbers of the first changes nothing in the gr
   ways.add({1, 4, 2, 8}, small::zoomr_second_pass, limits);
   ways.add({2, 4, 2, 8}, small::zoomr_focus, limits);
   ways.add({1, 4, 2, 16}, quest_everywhere, limits);
-  ways.add({1, 4, 2, 8}, small::drifting, limits);
+  ways.add({1, 4, 2, 8}, small::by_kv_head, limits);
   ways.add({1, 2, 2, 8}, small::zoomr_one_pass, limits);
   CHECK(ways.compare({1, 0, 2, 1, 3, 4}, 20, true).first > 10);
   evicting.add({1, 4, 2, 8}, small::zoomr_second_pass, limits);
@@ -347,7 +347,7 @@ struct mixed_groups {
     made.push_back(zoomr::kv_cache(shape{2, 4, 2, 8}, small::zoomr_second_pass, limits));
     made.push_back(zoomr::kv_cache(shape{2, 4, 2, 8}, small::zoomr_focus, limits));
     made.push_back(zoomr::kv_cache(shape{1, 4, 2, 16}, quest_everywhere, limits));
-    made.push_back(zoomr::kv_cache(shape{1, 4, 1, 8}, small::drifting, limits));
+    made.push_back(zoomr::kv_cache(shape{1, 4, 1, 8}, small::by_kv_head, limits));
     made.push_back(zoomr::kv_cache(shape{1, 2, 2, 8}, small::zoomr_one_pass, limits));
     made.push_back(zoomr::kv_cache(shape{1, 2, 2, 8}, small::window, limits));
     return made;
@@ -449,7 +449,7 @@ TEST_CASE("a span is erased from all groups as from separate caches") {
   two_ways ways;
   ways.add({2, 4, 2, 8}, small::full, limits);
   ways.add({1, 2, 1, 16}, small::sentence_kv, limits);
-  ways.add({2, 4, 2, 8}, small::drifting, limits);
+  ways.add({2, 4, 2, 8}, small::by_kv_head, limits);
   const table group_of{0, 2, 1, 0, 2};
   const std::vector<shape> shapes = shapes_of(ways.by_hand, group_of);
   hand_driven hand(ways.by_hand, group_of);
@@ -522,7 +522,7 @@ TEST_CASE("what the second group refuses has not happened in the first") {
   little.max_sequences = 2, little.pool_tokens = 96, little.rollback_tokens = 4;
   caches two;
   two.push_back(zoomr::kv_cache(shape{1, 2, 2, 8}, small::full, limits));
-  two.push_back(zoomr::kv_cache(shape{2, 4, 2, 8}, small::drifting, little));
+  two.push_back(zoomr::kv_cache(shape{2, 4, 2, 8}, small::by_kv_head, little));
   const table group_of{1, 0, 1};
   const std::vector<shape> shapes = shapes_of(two, group_of);
   grouped_kv_cache<> cache(std::move(two), view<const index_t>(group_of));

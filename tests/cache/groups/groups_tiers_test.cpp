@@ -52,7 +52,7 @@ struct groups {
   static void add_to(std::vector<zoomr::any_kv_cache<float, tiers>>& made, const shape& model, const Policy& preset,
                      const zoomr::config& limits) {
     const auto policy = with_placement(preset, tiers{});
-    made.push_back(zoomr::kv_cache(model, policy, tiered_limits(model, policy, limits, 6, 6, nullptr)));
+    made.push_back(zoomr::kv_cache(model, policy, tiered_limits(model, policy, limits, 6)));
   }
 
   std::vector<tape> texts;

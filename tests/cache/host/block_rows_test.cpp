@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches whose rows are blocks, q8_0, q4_0 and mxfp8: they have the bits of caches of floats that are given what is
-// stored, in pages of their own, an engine's, or tiers; and sequences that are saved, forked or cut.
+// Caches whose rows are blocks: they have the bits of caches of floats that are given what is stored, in pages of their
+// own, an engine's, or tiers; and sequences that are saved, forked or cut.
 #include <cache/support/block_lives.hpp>
+#include <core/type_lists.hpp>
 #include <support/paged_engine.hpp>
 #include <support/state_digest.hpp>
 
@@ -67,8 +68,8 @@ void check_bits(const char* name, const Policy& policy, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what is stored, in an engine's pages too", T,
-                   q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "in blocks: the bits of a cache of floats that is given what is stored, in an engine's pages too", T, bits) {
   std::uint64_t seed = 0;
   const auto check = [&](const char* name, const auto& policy) {
     for (int twice = 0; twice < 2; ++twice) check_bits<T>(name, policy, ++seed);
@@ -81,9 +82,10 @@ TEST_CASE_TEMPLATE("in blocks: the bits of a cache of floats that is given what 
   check("zoomr_mass", small::zoomr_mass);
   check("sentence_voters", small::sentence_voters);
 }
+TEST_CASE_TEMPLATE_APPLY(bits, unit::as_tuple<zoomr::block_types>);
 
-TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loaded goes on as what was saved", T, q8_0,
-                   q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("in blocks: over tiers the bits of one memory; what was loaded goes on as what was saved", T,
+                          tiers) {
   const auto check = [](const char* name, const auto& policy, index_t blocks) {
     CAPTURE(std::string(name));
     const tape says = make_tape(block_model, kind::peaked, markup::sentences, tokens, prompt, 7);
@@ -96,7 +98,7 @@ TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loade
     const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
     player<std::remove_const_t<decltype(moved)>, T> tiers(
         block_model, moved,
-        with_arena<T>(block_model, moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
+        tiered_limits<T>(block_model, moved, with_voters(policy, limits_for(tokens, 3), block_model), blocks));
     const auto found = live(tiers, says, other, rest);
     for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
     CHECK(tiers.cache.tiers().misses > 500);
@@ -104,9 +106,10 @@ TEST_CASE_TEMPLATE("in blocks: over tiers the bits of one memory; what was loade
   check("quest", small::quest, 7);
   check("sentence_voters", small::sentence_voters, 6);
 }
+TEST_CASE_TEMPLATE_APPLY(tiers, unit::as_tuple<zoomr::block_types>);
 
-TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored again, values and keys before it stay",
-                   T, q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "in blocks: keys behind an erased span are turned and stored again, values and keys before it stay", T, erased) {
   const tape says = make_tape(block_model, kind::uniform, markup::pairs, tokens, prompt, 3);
   player<std::decay_t<decltype(small::full)>> floats(block_model, small::full, limits_for(tokens));
   floats.spoil = store<T>;
@@ -129,7 +132,7 @@ TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored 
       REQUIRE(std::equal(key.begin(), key.end(), to.key(slot)));
       REQUIRE(std::equal(value.begin(), value.end(), to.value(slot)));
       for (index_t d = 0; d < 64; ++d) {
-        const float scale = std::abs(zoomr::detail::block_codec<T>::scale(to.key(slot)[zoomr::stored_size<T>(d)]));
+        const float scale = std::abs(zoomr::storage_traits<T>::scale(to.key(slot)[zoomr::stored_size<T>(d)]));
         const float off = std::abs(from.key(slot)[d] - zoomr::number_at(to.key(slot), d));
         REQUIRE(off <= largest_error<T>(std::abs(from.key(slot)[d]) / scale) * scale);
         turned += off > 0.0f ? 1 : 0;
@@ -139,8 +142,9 @@ TEST_CASE_TEMPLATE("in blocks: keys behind an erased span are turned and stored 
   }
   CHECK(turned > 1000);
 }
+TEST_CASE_TEMPLATE_APPLY(erased, unit::as_tuple<zoomr::block_types>);
 
-TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("in blocks: what is not made of whole ones is refused", T, refused) {
   const auto sentence = [](const shape& wide, const zoomr::config& limits, const auto& policy) {
     return sentence_of([&] { zoomr::kv_cache<std::decay_t<decltype(policy)>, T>(wide, policy, limits); });
   };
@@ -161,14 +165,15 @@ TEST_CASE_TEMPLATE("in blocks: what is not made of whole ones is refused", T, q8
       zoomr::engine_memory::nhd(view<void* const>(keys, {1}), view<void* const>(values, {1}), 2, 1, {1, 1, 1, 64});
   CHECK(sentence({1, 1, 1, 64}, limits, paged) == "");
   limits.engine.token_stride = 80;
-  CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
-        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8");
+  const std::string strides =
+      "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8";
+  CHECK(sentence({1, 1, 1, 64}, limits, paged) == strides);
   limits.engine.token_stride = 64, limits.engine.of_values = {72, 64, 64};
-  CHECK(sentence({1, 1, 1, 64}, limits, paged) ==
-        "zoomr: config: engine's strides must be multiples of 32 numbers, which are a block of q8_0, q4_0 or mxfp8");
+  CHECK(sentence({1, 1, 1, 64}, limits, paged) == strides);
 }
+TEST_CASE_TEMPLATE_APPLY(refused, unit::as_tuple<zoomr::block_types>);
 
-TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q4_0, mxfp8) {
+TEST_CASE_TEMPLATE_DEFINE("in blocks: a latent's value is its first blocks", T, latents) {
   constexpr shape latent{1, 4, 1, 96, 64, true};
   zoomr::kv_cache<std::decay_t<decltype(small::full)>, T> cache(latent, small::full, limits_for(32));
   const auto seq = cache.open();
@@ -183,5 +188,6 @@ TEST_CASE_TEMPLATE("in blocks: a latent's value is its first blocks", T, q8_0, q
   for (index_t d = 0; d < 64; ++d) CHECK(out[static_cast<std::size_t>(d)] == zoomr::number_at(first.data(), d));
   CHECK(cache.bytes(seq).details == 16 * sizeof(T) * zoomr::stored_size<T>(96));
 }
+TEST_CASE_TEMPLATE_APPLY(latents, unit::as_tuple<zoomr::block_types>);
 
 }  // namespace zoomr_test

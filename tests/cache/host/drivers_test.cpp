@@ -168,11 +168,10 @@ TEST_CASE("chunks, drafts, rollbacks and dropped steps change no bit of what com
   for_each_policy([](const char* name, const auto& policy) {
     const adventures met = check_drivers(name, policy, model, seeds);
     const bool evicts_prompt = decltype(policy.evict)::observes || policy.placement.frees_unreachable;
-    // Where each token chooses for those behind it, or may, drafts are one token long.
+    // Where each token chooses for those behind it, drafts are one token long.
     const bool for_all =
         policy.selects && policy.refresh.each_token() && policy.aggregate.per == zoomr::scope::sequence;
-    const bool one_by_one = for_all || policy.refresh.drift() >= -1.0f;
-    CHECK((met.longest_accepted > 2) == !one_by_one);
+    CHECK((met.longest_accepted > 2) == !for_all);
     CHECK((evicts_prompt ? met.refused : met.into_prompt) > 0);
     if (!evicts_prompt) CHECK(met.refused == 0);
     CHECK((met.second_passes > 0) == policy.refresh.second_pass);

@@ -63,7 +63,7 @@ void check_options_of(const std::string& name, const Policy& base) {
     check("the mean of the heads", [](auto& p) { p.aggregate.over_group = pool::mean; });
   }
   if constexpr (requires { base.aggregate.k; }) check("one vote", [](auto& p) { p.aggregate.k = 1; });
-  if constexpr (requires { base.refresh.second_pass; } && !std::same_as<decltype(base.refresh), on_drift>) {
+  if constexpr (requires { base.refresh.second_pass; }) {
     if (base.aggregate.per != scope::sequence) return;
     check("asked again", [](auto& p) { p.refresh.second_pass = true; });
     check("asked again, a segmented prompt", [](auto& p) { p.refresh.second_pass = true, p.zone.prompt = false; });
@@ -95,19 +95,16 @@ TEST_CASE("thoughts by mass at every token, by the mean query: every option is t
                            head_mass{}, running_mean{}, top_k{.segments = 2}, every_token{}, small_zones));
 }
 
-TEST_CASE("sentences by votes on drift, by the mean query: every option is the reference's") {
-  const auto base = compose(sentences{.longest = 12}, key_mean{}, mean_dot{}, head_votes{.k = 3}, running_mean{},
-                            fill_budget{.tokens = 30}, on_drift{.cosine = 0.3f}, small_zones);
-  check_options_of("votes on drift", base);
-  for (const float cosine : {-1.0f, 0.0f, 0.9f, 1.0f}) {
-    check_option("cosine " + std::to_string(cosine), with(base, [&](auto& p) { p.refresh.cosine = cosine; }));
-  }
+TEST_CASE("sentences by votes at boundaries, by the mean query: every option is the reference's") {
+  check_options_of("votes of means at boundaries",
+                   compose(sentences{.longest = 12}, key_mean{}, mean_dot{}, head_votes{.k = 3}, running_mean{},
+                           fill_budget{.tokens = 30}, boundaries{.at_most = 5}, small_zones));
 }
 
-TEST_CASE("pages by pooled bounds on drift: every option is the reference's") {
-  check_options_of("bounds on drift",
+TEST_CASE("pages by pooled bounds at boundaries: every option is the reference's") {
+  check_options_of("bounds at boundaries",
                    compose(fixed_pages{.longest = 5}, key_box{}, box_bound{}, pooled_score{},
-                           top_k{.segments = 3, .tokens = 13}, on_drift{.cosine = 0.5f}, small_zones));
+                           top_k{.segments = 3, .tokens = 13}, boundaries{.at_most = 3}, small_zones));
 }
 
 TEST_CASE("sentences by pooled means at every token: every option is the reference's") {

@@ -102,8 +102,7 @@ TEST_CASE("ugly sizes: prompts and texts around a page, prime lengths, all group
         auto policy = preset;
         if constexpr (decltype(policy.evict)::observes) {
           if constexpr (requires { policy.evict.queries; }) policy.evict.queries = std::min<index_t>(prompt, 8);
-          policy.evict.tokens = requires { policy.evict.share; }
-          ? 18 : 19;  // or whole pages
+          policy.evict.tokens = 19;
         }
         check_against_reference(policy, says, limits_for(says.size()), false, all);
       }

@@ -2,6 +2,7 @@
 // Caches of each storage type: against the naive reference over what they store, and against a cache of floats.
 #include <cache/support/against_reference.hpp>
 #include <cache/support/players.hpp>
+#include <core/type_lists.hpp>
 
 #include <algorithm>    // std::max
 #include <cmath>        // std::abs, std::ceil, std::exp2, std::isfinite, std::log2
@@ -64,11 +65,7 @@ constexpr auto by_mass_of_cuboids =
 
 /// The largest number of a type, or what serves as well for one that needs no scale.
 template <class T>
-constexpr float largest = 1000.0f;
-template <>
-constexpr float largest<float8> = 448.0f;
-template <>
-constexpr float largest<int8> = 127.0f;
+constexpr float largest = zoomr::scales_summaries<T> ? zoomr::storage_traits<T>::largest : 1000.0f;
 
 /// Limits with the scales that just hold keys up to `key` and values up to 1.
 template <class T>
@@ -96,8 +93,8 @@ void check_stored(const char* name, const Policy& policy, comparison& all) {
 
 // The tolerance is that of floats, end_to_end: the reference has the same stored numbers, and its keys times their
 // scale are rounded once, which is among the roundings that the family allows each number of a sum.
-TEST_CASE_TEMPLATE("a cache of any type is the reference over what it stores, times the scales", T, float16, float8,
-                   int8, scaled_int8) {
+TEST_CASE_TEMPLATE_DEFINE("a cache of any type is the reference over what it stores, times the scales", T,
+                          against_reference) {
   comparison all;
   check_stored<T>("full", small::full, all);
   check_stored<T>("zoomr_mass", small::zoomr_mass, all);
@@ -108,6 +105,8 @@ TEST_CASE_TEMPLATE("a cache of any type is the reference over what it stores, ti
   check_stored<T>("r_kv", small::r_kv, all);
   check_rarely_stopped("stored", all);
 }
+TEST_CASE_TEMPLATE_APPLY(against_reference,
+                         unit::as_tuple<decltype(unit::without<float, bfloat16>(zoomr::number_types{}))>);
 
 constexpr float key_scale = 0x1p-7f;
 constexpr float value_scale = 0x1p-6f;

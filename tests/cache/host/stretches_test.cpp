@@ -393,7 +393,7 @@ TEST_CASE("stretches: model logits, an engine's pages and tiers have the same or
     }
   }
   const auto tiered = with_placement(zoomr::tiered<>{});
-  limits = tiered_limits(says.model, tiered, limits, 9, 0, nullptr);
+  limits = tiered_limits(says.model, tiered, limits, 9);
   for (const cuts& way : ways) CHECK(play<float>(tiered, says, limits, way, from) == own);
 }
 

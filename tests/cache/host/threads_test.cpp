@@ -215,7 +215,7 @@ TEST_CASE("threads: bits, choices and statistics do not depend on how many work"
 #if defined(__SANITIZE_THREAD__)
   check("sentence_kv", small::sentence_kv);
   check("zoomr_focus", small::zoomr_focus);
-  check("drifting", small::drifting);
+  check("by_kv_head", small::by_kv_head);
   check("h2o", small::h2o);
 #else
   for_each_policy([](const char* name, const auto& policy) { check(name, policy); });

@@ -103,13 +103,13 @@ TEST_CASE_TEMPLATE("rounded keys of voters follow their pages, and over tiers ha
   }
   const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
   player<std::remove_const_t<decltype(moved)>, T> tiers(
-      block_model, moved, with_arena<T>(block_model, moved, limits_in_blocks(policy, 3), 6));
+      block_model, moved, tiered_limits<T>(block_model, moved, limits_in_blocks(policy, 3), 6));
   const auto found = live(tiers, says, other, rest);
   for (std::size_t voice = 0; voice < 3; ++voice) CHECK(difference(expected[voice], found[voice]) == "");
   CHECK(tiers.cache.tiers().misses > 500);
 }
 
-TEST_CASE("rounded keys of voters: what they take is counted, on the device they take less than keys") {
+TEST_CASE("rounded keys of voters: what they take is counted, over tiers they take less than keys") {
   const auto policy = small::sentence_voters;
   using policy_type = std::decay_t<decltype(policy)>;
   const zoomr::config stored = with_voters(policy, limits_for(tokens), block_model), blocks = limits_in_blocks(policy);
@@ -121,7 +121,7 @@ TEST_CASE("rounded keys of voters: what they take is counted, on the device they
   const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
   using tiers = zoomr::kv_cache<std::remove_const_t<decltype(moved)>>;
   const auto summaries = [&](zoomr::config limits) {
-    limits.tiers.device = zoomr::byte_count{1} << 40;
+    limits.tiers = {.host = zoomr::byte_count{1} << 40, .file = zoomr::byte_count{1} << 40, .path = "/tmp"};
     return tiers::bytes(block_model, moved, limits).summaries;
   };
   CHECK(summaries(stored) - summaries(blocks) == lanes * 160 * 64 * 4 - copy);

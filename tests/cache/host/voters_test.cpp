@@ -63,8 +63,8 @@ TEST_CASE(
   check("weighted mass of sums",
         zoomr::compose(nine, zoomr::key_box{}, zoomr::box_bound{}, zoomr::running_mean{},
                        zoomr::weighted(zoomr::head_mass{}), zoomr::top_k{.segments = 2}, zoomr::every_token{}, zone));
-  check("on drift", zoomr::compose(nine, zoomr::key_mean{}, zoomr::weighted(zoomr::head_votes{.k = 3}),
-                                   zoomr::top_k{.segments = 2}, zoomr::on_drift{}, zone));
+  check("at boundaries", zoomr::compose(nine, zoomr::key_mean{}, zoomr::weighted(zoomr::head_votes{.k = 3}),
+                                        zoomr::top_k{.segments = 2}, zoomr::boundaries{.at_most = 5}, zone));
   check("by keys", zoomr::compose(nine, zoomr::key_mass{}, zoomr::weighted(zoomr::head_mass{}),
                                   zoomr::top_k{.segments = 2}, zoomr::every_token{}, zone));
 }

@@ -22,7 +22,7 @@ constexpr auto evicting = with(small::evicting, [](auto& p) {
   p.evict.tokens = 16, p.evict.recent = 5, p.evict.every = 6;
   p.select.tokens = 12;
 });
-constexpr auto drifting = with(small::drifting, [](auto& p) { p.segment.longest = 6; });
+constexpr auto by_kv_head = with(small::by_kv_head, [](auto& p) { p.segment.longest = 6; });
 constexpr auto observing = with(small::sentence_kv, [](auto& p) { p.evict.tokens = 25, p.evict.queries = 3; });
 constexpr auto freeing = with(small::window, [](auto& p) { p.zone.sinks = 2, p.zone.recent = 5; });
 constexpr auto pinned = with(small::pinned_prompt, [](auto& p) { p.evict.tokens = 12; });
@@ -187,7 +187,7 @@ void check_hostile(const char* name, const Policy& policy, index_t count) {
 TEST_CASE("a file that is cut off, or has a wrong byte anywhere, is refused, and nothing has changed") {
   check_damage<float>("evicting", evicting, 47);
   check_damage<scaled_int8>("quest", small::quest, 30);
-  check_damage<bfloat16>("drifting", drifting, 33);
+  check_damage<bfloat16>("by_kv_head", by_kv_head, 33);
   check_damage<float>("observing", observing, 17);
   check_damage<float>("freeing", freeing, 60);
 }
@@ -197,7 +197,7 @@ TEST_CASE("whatever numbers a file has, under right checksums, it is refused or 
   check_hostile<float>("evicting, at an eviction", evicting, 51);
   check_hostile<float>("pinned", pinned, 44);
   check_hostile<scaled_int8>("quest", small::quest, 30);
-  check_hostile<float>("drifting", drifting, 33);
+  check_hostile<float>("by_kv_head", by_kv_head, 33);
   check_hostile<float>("observing, in the prompt", observing, 17);
   check_hostile<float>("observing", observing, 40);
   check_hostile<float>("freeing", freeing, 60);
@@ -310,14 +310,14 @@ TEST_CASE("pages that can be reached cannot be freed, and queries that are not t
     CHECK(into.refuses(bytes) ==
           "zoomr: load: the file is damaged: section text: pages were freed that can be reached");
   }
-  saved_bytes bytes = saved_after<float>(drifting, says, 50);
+  saved_bytes bytes = saved_after<float>(by_kv_head, says, 50);
   const saved_part counts = part_of(bytes, "counts");
   REQUIRE(number_at<index_t>(bytes, counts.begin + 16) == 47);
   put_at(bytes, counts.begin + 16, index_t{0});
   reseal(bytes);
   zoomr::config deep = limits();
   deep.rollback_tokens = 40;
-  zoomr::kv_cache other(model, drifting, deep);
+  zoomr::kv_cache other(model, by_kv_head, deep);
   const auto seq = other.load(memory_source(bytes));
   CHECK_THROWS_AS(other.rollback(seq, 46), zoomr::error);
   other.rollback(seq, 47);

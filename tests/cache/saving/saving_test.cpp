@@ -211,7 +211,7 @@ TEST_CASE("every storage type, with scales: one, or a table") {
 }
 
 TEST_CASE("a log that has dropped choices knows that it has") {
-  const auto policy = with(small::drifting, [](auto& p) { p.refresh.cosine = 1.0f; });  // each token chooses
+  const auto policy = with(small::by_kv_head, [](auto& p) { p.refresh.at_most = 1; });  // each token chooses
   zoomr::config with = limits();
   with.rollback_tokens = 1, with.max_segments = 40;
   const tape says = text();
@@ -263,7 +263,7 @@ TEST_CASE("a rollback goes as far back as it did") {
   for_each_policy(roll_back);
 }
 
-TEST_CASE("from one memory to tiers, over a file too, and back") {
+TEST_CASE("from one memory to tiers, and back") {
   const auto move = [](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
     unit::script() = {};
@@ -273,7 +273,7 @@ TEST_CASE("from one memory to tiers, over a file too, and back") {
     const tape says = text();
     for (const index_t until : {38, prompt, 97, 140}) {
       const std::string path = file_path();
-      const auto few = tiered_limits(model, moved, limits(), 8, 7, path.c_str());
+      const auto few = tiered_limits(model, moved, limits(), 8, path.c_str());
       resident_type plays(model, policy, limits()), back(model, policy, limits());
       plays.open(says);
       play_to(plays, until);
@@ -305,7 +305,7 @@ TEST_CASE("a transfer that fails while a sequence is saved or loaded changes not
     using player_type = player<std::remove_const_t<decltype(moved)>>;
     const tape says = text();
     const std::string paths[] = {file_path(), file_path(), file_path()};
-    const auto few = [&](int i) { return tiered_limits(model, moved, limits(), 8, 7, paths[i].c_str()); };
+    const auto few = [&](int i) { return tiered_limits(model, moved, limits(), 8, paths[i].c_str()); };
     player_type plays(model, moved, few(0));
     plays.open(says);
     play_to(plays, 100);
@@ -470,7 +470,7 @@ TEST_CASE("with another rollback_tokens a rollback goes as far as both know, and
       if (decltype(policy.query)::sums && known > prompt) CHECK_THROWS_AS(other.rollback(0, known - 1), zoomr::error);
     }
   };
-  go_back("drifting", small::drifting);
+  go_back("by_kv_head", small::by_kv_head);
   go_back("zoomr_mass", small::zoomr_mass);
   go_back("sentence_kv", small::sentence_kv);
   go_back("by_layer", small::by_layer);

@@ -105,14 +105,10 @@ void check_tiers(const char* name, const Policy& policy, Placement placement) {
   static temporary_folder folder;
   const auto moved = with_placement(policy, placement);
   const zoomr::config limits = with_voters(moved, small_limits(), model);
-  const auto made = [&] {
-    const std::string path = folder.path();
-    using policy_type = std::remove_const_t<decltype(moved)>;
-    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, path.c_str()));
-    CHECK_FALSE(std::filesystem::exists(path));
-    check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, 6, nullptr));
-  };
-  made();
+  const std::string path = folder.path();
+  using policy_type = std::remove_const_t<decltype(moved)>;
+  check_construction<policy_type>(name, moved, tiered_limits(model, moved, limits, 7, path.c_str()));
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
 /// What the headers say that a resident cache has, added up in numbers that do not wrap.
@@ -156,8 +152,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     summary = dim * made::rows * number_bytes + (number_bytes == 1 ? 4 : 0);  // those of 8 bits have a scale
     const real rows_of[] = {1, layers, kv_lanes, layers * heads};
     selection_rows = rows_of[static_cast<std::size_t>(policy.aggregate.per)];
-    const bool drifts = policy.refresh.drift() >= -1.0f;
-    parts = (decltype(policy.query)::sums ? 1 : 0) + (drifts ? 1 : 0);
+    parts = decltype(policy.query)::sums ? 1 : 0;
     records = undo + 1;
     persists = !policy.refresh.each_token() || policy.aggregate.per == zoomr::scope::sequence;
     real exceptions = segments;
@@ -278,7 +273,7 @@ TEST_CASE(
   check_construction("arkvale", small::arkvale, limits);
 }
 
-TEST_CASE("the same of a tiered placement, over host memory and over a file") {
+TEST_CASE("the same of a tiered placement") {
   check_tiers("quest", small::quest, zoomr::tiered<>{});
   check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
   check_tiers("sentence_voters", small::sentence_voters, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
@@ -297,7 +292,7 @@ TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wrap
   check_sizes("full", small::full);
   check_sizes("zoomr_one_pass", small::zoomr_one_pass);
   check_sizes("quest", small::quest);
-  check_sizes("drifting", small::drifting);
+  check_sizes("by_kv_head", small::by_kv_head);
   check_sizes("sentence_kv", small::sentence_kv);
   check_sizes("h2o", small::h2o);
   check_sizes("r_kv", small::r_kv);

@@ -422,7 +422,7 @@ void check_failing_transfers(const char* name, const Policy& policy) {
   const tape left = says.without(span);
   zoomr::config limits = limits_for(160, 2);
   limits.pool_tokens = 320;
-  limits = tiered_limits(model, moved, limits, 6, 6, nullptr);
+  limits = tiered_limits(model, moved, limits, 6);
   unit::script() = {};
   player<policy_type> plays(model, moved, limits);
   plays.cache.trace(nullptr);

@@ -210,7 +210,7 @@ void check_failing_copies(const char* name, const Policy& policy) {
   const auto moved = with_placement(policy, zoomr::tiered<zoomr::lru, unit::scripted_transfers>{});
   using policy_type = std::remove_const_t<decltype(moved)>;
   const tape says = make_tape(model, kind::uniform, markup::sentences, 120, 37, 8);
-  const zoomr::config limits = tiered_limits(model, moved, limits_for(120, 2), 6, 6, nullptr);
+  const zoomr::config limits = tiered_limits(model, moved, limits_for(120, 2), 6);
   unit::script() = {};
   player<policy_type> plays(model, moved, limits);
   plays.cache.trace(nullptr);
@@ -246,7 +246,7 @@ TEST_CASE("a page over tiers that cannot be copied changes nothing") {
   check_failing_copies("h2o", small::h2o);
 }
 
-/// Bytes that a sequence of 120 tokens has written to the host, where a transfer for a fork's copy may have failed
+/// Bytes that a sequence of 120 tokens has written to the file, where a transfer for a fork's copy may have failed
 /// before, and the fork was closed.
 /// @param failing  which one; -1: there was no fork
 /// @param lost     counts the copies that have failed
@@ -255,7 +255,7 @@ zoomr::byte_count written_after_lost_copy(index_t failing, index_t& lost) {
   using policy_type = std::remove_const_t<decltype(moved)>;
   const tape says = make_tape(model, kind::uniform, markup::sentences, 120, 37, 8);
   unit::script() = {};
-  player<policy_type> plays(model, moved, tiered_limits(model, moved, limits_for(120, 2), 6, 6, nullptr));
+  player<policy_type> plays(model, moved, tiered_limits(model, moved, limits_for(120, 2), 6));
   plays.cache.trace(nullptr);
   plays.open(says);
   plays.play_plainly(0, 86);
@@ -272,7 +272,7 @@ zoomr::byte_count written_after_lost_copy(index_t failing, index_t& lost) {
     plays.cache.close(copy);
   }
   plays.play_plainly(0);
-  return plays.cache.tiers().device_out;
+  return plays.cache.tiers().bytes_out;
 }
 
 TEST_CASE("what was copied of a page before the rest did not come is never written") {

@@ -410,7 +410,7 @@ TEST_CASE("over tiers a page that does not come changes nothing, and in the end 
   tape left = says;
   zoomr::config limits = limits_for(160, 2);
   limits.pool_tokens = 320;
-  limits = tiered_limits(model, moved, limits, 6, 6, nullptr);
+  limits = tiered_limits(model, moved, limits, 6);
   unit::script() = {};
   player<policy_type> plays(model, moved, limits);
   plays.cache.trace(nullptr);
@@ -470,7 +470,7 @@ TEST_CASE("heads that vote read turned keys, and groups of layers are shifted to
       const auto moved = with_placement(small::sentence_voters, zoomr::tiered<>{});
       zoomr::config limits = limits_for(200, 1);
       limits.pool_tokens = 400;
-      check(moved, tiered_limits(model, moved, with_voters(moved, limits, model), 12, 12, nullptr));
+      check(moved, tiered_limits(model, moved, with_voters(moved, limits, model), 12));
     } else {
       check(small::sentence_voters, limits_for(200));
     }

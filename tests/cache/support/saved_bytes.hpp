@@ -116,8 +116,12 @@ inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
   part("moved", 4 + 8 * number(0));
   part("kept", 4 * lanes * kept);
   const std::size_t slots = kept > 0 ? kept + tokens - compacted_end : tokens;
-  const std::size_t size = type == "float" ? 4 : type == "bfloat16" || type == "float16" ? 2 : 1;
-  const std::size_t scales = type == "scaled_int8" ? (value_width > 0 ? 8 : 4) : 0;
+  std::size_t size = 0, scales = 0;
+  zoomr::for_each_type(zoomr::number_types{}, [&]<class T>() {
+    if (type != zoomr::storage_name<T>()) return;
+    size = sizeof(T);
+    if (zoomr::scales_rows<T>) scales = value_width > 0 ? 8 : 4;
+  });
   while (at < sections.at(1).end()) {
     const std::size_t rows = std::min<std::size_t>(16, slots - 16 * number(0));
     part("page", 4 + lanes * rows * (size * (width + value_width) + scales));

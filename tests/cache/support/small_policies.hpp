@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every preset with parameters so small that in a text of a few hundred tokens everything happens.
+// Policies with parameters so small that in a text of a few hundred tokens everything happens: each preset, whatever
+// its components are, and by name those that some test needs.
 #pragma once
 
 #include <zoomr/zoomr.hpp>
+
+#include <algorithm>  // std::clamp, std::min
+#include <concepts>   // std::same_as
 
 namespace zoomr_test {
 
@@ -18,6 +22,40 @@ template <class Number, class Policy>
 constexpr auto with_index(const Policy& of) {
   return zoomr::compose(of.segment, of.evict, zoomr::stored_as<Number>(of.summarize), of.query, of.score, of.aggregate,
                         of.select, of.refresh, of.zone, of.placement);
+}
+
+/// The policy with smaller numbers, so that a preset needs none of its own here: segments, window and budgets of some
+/// tokens, of which a few hundred do not fit in. What is unlimited stays so.
+template <class Policy>
+constexpr Policy shrunk(Policy policy) {
+  constexpr auto lower = [](zoomr::index_t& number, zoomr::index_t most) {
+    if (number != zoomr::unlimited) number = std::min(number, most);
+  };
+  auto& segment = policy.segment;
+  auto& evict = policy.evict;
+  auto& select = policy.select;
+  auto& zone = policy.zone;
+  if constexpr (requires { segment.prompt_piece; }) {  // thoughts, each with its summary
+    lower(segment.longest, 40), lower(segment.prompt_piece, 13);
+  } else if constexpr (!std::same_as<decltype(policy.segment), zoomr::unsegmented>) {
+    lower(segment.longest, std::clamp(segment.longest / 3 + 1, 8, 20));
+  }
+  if constexpr (requires { evict.tokens; }) lower(evict.tokens, Policy::selects ? 60 : 35);
+  if constexpr (requires { evict.queries; }) lower(evict.queries, 8);
+  if constexpr (requires { evict.recent; }) lower(evict.recent, 9);
+  if constexpr (requires { evict.every; }) lower(evict.every, evict.every / 16 + 6);
+  if constexpr (requires { select.segments; }) lower(select.segments, 3);
+  if constexpr (requires { select.tokens; }) lower(select.tokens, 40);
+  if constexpr (requires { policy.aggregate.queries; }) lower(policy.aggregate.queries, 5);
+  if (zone.align > 1) {  // whole pages, which are smaller
+    zone.sinks = zone.sinks / zone.align * segment.longest;
+    zone.recent = zone.recent / zone.align * segment.longest;
+    zone.align = segment.longest;
+  } else {
+    lower(zone.sinks, 4), lower(zone.recent, Policy::selects ? 7 : 19);
+  }
+  lower(zone.open, 30), lower(zone.dense_layers, 1);
+  return policy;
 }
 
 namespace small {
@@ -86,10 +124,10 @@ inline constexpr auto pinned_prompt = with(h2o, [](auto& p) {
   p.evict.tokens = 24, p.evict.recent = 6, p.evict.every = 6;
   p.zone.prompt = true;
 });
-inline constexpr auto drifting =
+inline constexpr auto by_kv_head =
     ::zoomr::compose(::zoomr::sentences{.longest = 12}, ::zoomr::key_mean{}, ::zoomr::mean_dot{},
                      ::zoomr::head_votes{.k = 3, .per = ::zoomr::scope::kv_head}, ::zoomr::running_mean{},
-                     ::zoomr::fill_budget{.tokens = 30}, ::zoomr::on_drift{.cosine = 0.3f},
+                     ::zoomr::fill_budget{.tokens = 30}, ::zoomr::boundaries{.at_most = 5},
                      ::zoomr::zones{.sinks = 2, .recent = 6, .open = ::zoomr::unlimited});
 
 // Segments are chosen among tokens of which some are evicted now and then; a choice stays active meanwhile.
@@ -111,17 +149,6 @@ inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& 
   p.aggregate.queries = 3;
   p.zone.recent = 6;
 });
-// Those that go on by summaries where the voters do not know.
-inline constexpr auto unsure_voters = ::zoomr::compose(
-    sentence_voters.segment, ::zoomr::key_box{}, ::zoomr::otherwise(sentence_voters.score, ::zoomr::box_bound{}),
-    ::zoomr::otherwise(sentence_voters.aggregate, ::zoomr::head_mass{}),
-    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 2}, ::zoomr::fill_budget{.tokens = 40}, 1.5f),
-    sentence_voters.refresh, sentence_voters.zone, sentence_voters.placement);
-inline constexpr auto thoughts_or_votes = ::zoomr::compose(
-    zoomr_voters.segment, ::zoomr::key_mean{}, ::zoomr::otherwise(zoomr_voters.score, ::zoomr::mean_dot{}),
-    ::zoomr::otherwise(zoomr_voters.aggregate, ::zoomr::weighted(::zoomr::head_votes{.k = 3})),
-    ::zoomr::otherwise(::zoomr::top_p{.share = 0.9f, .segments = 1}, ::zoomr::top_k{.segments = 2}, 0.5f),
-    zoomr_voters.refresh, zoomr_voters.zone);
 // Voters by their scores of summaries.
 inline constexpr auto weighted_votes = ::zoomr::compose(
     zoomr_one_pass.segment, zoomr_one_pass.summarize, zoomr_one_pass.score, ::zoomr::weighted(zoomr_one_pass.aggregate),
@@ -147,40 +174,24 @@ inline constexpr bool evicts_later = requires(const Policy& of) {
 template <class Policy>
 inline constexpr bool reads_all_keys = reads_keys<Policy> && !::zoomr::share_aggregator<decltype(Policy::aggregate)>;
 
-/// Calls `test(name, policy)` for each preset.
+/// Calls `test(name, policy)` for each preset of the table, with small numbers.
 template <class Test>
 void for_each_preset(Test test) {
-  test("full", small::full);
-  test("window", small::window);
-  test("zoomr_one_pass", small::zoomr_one_pass);
-  test("zoomr_second_pass", small::zoomr_second_pass);
-  test("zoomr_mass", small::zoomr_mass);
-  test("zoomr_focus", small::zoomr_focus);
-  test("summary_only", small::summary_only);
-  test("sentence_kv", small::sentence_kv);
-  test("sentence_kv_published", small::sentence_kv_published);
-  test("sentence_box", small::sentence_box);
-  test("quest", small::quest);
-  test("arkvale", small::arkvale);
-  test("snapkv", small::snapkv);
-  test("zoomr_voters", small::zoomr_voters);
-  test("sentence_voters", small::sentence_voters);
-  test("h2o", small::h2o);
-  test("r_kv", small::r_kv);
+  zoomr::presets::each([&](const auto& preset) { test(preset.name, shrunk(preset.policy)); });
 }
 
 /// The same, and the policies beside the presets.
 template <class Test>
 void for_each_policy(Test test) {
   for_each_preset(test);
+  test("zoomr_mass, a prompt of segments", small::zoomr_mass);
   test("by_layer", small::by_layer);
   test("focus_each_token", small::focus_each_token);
   test("by_mass", small::by_mass);
   test("pinned_prompt", small::pinned_prompt);
-  test("drifting", small::drifting);
+  test("by_kv_head", small::by_kv_head);
   test("evicting", small::evicting);
   test("by_keys", small::by_keys);
-  test("unsure_voters", small::unsure_voters);
   test("weighted_votes", small::weighted_votes);
   test("weighted_mass", small::weighted_mass);
 }

@@ -13,7 +13,6 @@
 #include <doctest/doctest.h>
 #include <paging/engines.hpp>
 #include <support/state_digest.hpp>
-#include <support/temporary_folder.hpp>
 
 namespace zoomr_test {
 
@@ -52,7 +51,10 @@ class speaker {
   }
 
   speaker(const Policy& policy, const zoomr::config& with, const tape& says)
-      : policy_(policy), says_(says), undo_(with.rollback_tokens), cache_(model, policy, with) {
+      : policy_(policy),
+        says_(says),
+        undo_(with.rollback_tokens),
+        cache_(model, policy, with_voters(policy, with, model)) {
     unit::script() = {};
     other_ = cache_.open();
     const std::vector<token_id> ids = says_.between(0, chunk);
@@ -343,24 +345,17 @@ failures_met say_in_spite_of_failures(const Policy& policy, const zoomr::config&
   return speaks.met;
 }
 
-/// Transfers that fail, over host memory and, with rollbacks, over a file.
+/// Transfers that fail, without rollbacks and with them.
 template <class Policy>
 void check_failing_commits(const char* name, const Policy& policy) {
   using tiers = zoomr::tiered<zoomr::lru, unit::scripted_transfers>;
-  static temporary_folder folder;
   CAPTURE(std::string(name));
   const auto moved = with_placement(policy, tiers{});
   using speaks = speaker<std::remove_const_t<decltype(moved)>>;
-  for (const bool file : {false, true}) {
-    CAPTURE(file);
-    const index_t undo = file ? 7 : 0;
-    const zoomr::config limits = speaks::limits(undo);
-    const std::string paths[] = {folder.path(), folder.path()};  // for a cache in which nothing fails, too
-    zoomr::config both[2];
-    for (std::size_t i = 0; i < 2; ++i) {
-      both[i] = tiered_limits(speaks::model, moved, limits, 6, 6, file ? paths[i].c_str() : nullptr);
-    }
-    const failures_met met = say_in_spite_of_failures(moved, both[0], both[1]);
+  for (const index_t undo : {0, 7}) {
+    CAPTURE(undo);
+    const zoomr::config limits = tiered_limits(speaks::model, moved, speaks::limits(undo), 6);
+    const failures_met met = say_in_spite_of_failures(moved, limits, limits);
     CHECK(met.calls > 5);
     constexpr bool evicts = decltype(policy.evict)::observes;
     constexpr bool while_decoding = requires { policy.evict.every; };
@@ -378,6 +373,25 @@ void check_dropped_steps(const char* name, const Policy& policy) {
     CAPTURE(undo);
     say_in_spite_of_failures(policy, speaker<Policy>::limits(undo), speaker<Policy>::limits(undo));
   }
+}
+
+/// The sources that share the policies, so that each is compiled once.
+enum class share { evicts, chooses_thoughts_or_nothing, chooses_segments };
+template <class Policy>
+constexpr share share_of() {
+  if (decltype(Policy::evict)::observes) return share::evicts;
+  constexpr bool thoughts = requires(const Policy& of) { of.segment.prompt_piece; };
+  const bool all = thoughts || std::same_as<decltype(Policy::segment), zoomr::unsegmented>;
+  return all ? share::chooses_thoughts_or_nothing : share::chooses_segments;
+}
+
+/// Calls `test(name, policy)` for each policy of a source's share, if it can be in tiers.
+template <share Own, class Test>
+void for_each_in_tiers(Test test) {
+  for_each_policy([&](const char* name, const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    if constexpr (share_of<policy_type>() == Own && !reads_all_keys<policy_type>) test(name, policy);
+  });
 }
 
 }  // namespace zoomr_test

@@ -30,7 +30,7 @@ const tape& says(index_t voice) {
 
 constexpr std::size_t size(index_t i) { return static_cast<std::size_t>(i); }
 
-/// Two sequences over a device of seven blocks, host memory of six, and a file.
+/// Two sequences over memory of thirteen blocks and a file.
 template <class Policy>
 class talk {
  public:
@@ -38,7 +38,7 @@ class talk {
   using step_type = typename cache_type::step_type;
 
   talk(const Policy& policy, const std::string& path)
-      : cache(model, policy, tiered_limits(model, policy, limits_for(tokens, voices), 7, 6, path.c_str())) {
+      : cache(model, policy, tiered_limits(model, policy, limits_for(tokens, voices), 13, path.c_str())) {
     for (index_t v = 0; v < voices; ++v) seqs.push_back(cache.open());
   }
 
@@ -196,7 +196,7 @@ TEST_CASE("an item whose block cannot be read says why, and to accept tokens of 
     const index_t bad = all.failures[0].empty() ? 1 : 0, good = 1 - bad;
     const std::string reason = " of the tier's file " + path + " cannot be read: Input/output error";
     const std::string failure = all.failures[size(bad)];
-    CHECK(failure.starts_with("zoomr: a page of details cannot be brought to the device: block "));
+    CHECK(failure.starts_with("zoomr: a page of details cannot be brought to memory: block "));
     CHECK(failure.ends_with(reason));
     CHECK(all.failures[size(good)].empty());
     CHECK(why == "the other items are committed, but not item " + std::to_string(bad) + ": " + failure.substr(7));
@@ -228,7 +228,7 @@ TEST_CASE("an item whose block cannot be read says why, and to accept tokens of 
   file_calls::now = {};
 }
 
-TEST_CASE("a page that cannot be written below says why") {
+TEST_CASE("a page that cannot be written says why") {
   const auto policy = with_placement(small::full, at_once{});
   const std::string path = new_path();
   breaker breaks{.kind = file_calls::call::write, .how = fault::full};
@@ -239,7 +239,7 @@ TEST_CASE("a page that cannot be written below says why") {
     breaks.left = zoomr::unlimited;
     std::string why;
     for (index_t turns = 0; why.empty() && turns < 10; ++turns) why = said([&] { all.play(all.next()); });
-    CHECK(holds(why, "item 0: a page of details cannot be written to the tier below: block "));
+    CHECK(holds(why, "item 0: a page of details cannot be written to the file: block "));
     CHECK(holds(why, " of the tier's file " + path + " cannot be written: No space left on device"));
     breaks.left = 0;  // room is made
     while (!all.done()) all.play(all.next());
@@ -275,7 +275,7 @@ TEST_CASE("a sequence that is loaded, or saved, while the tier's disk fails says
     breaks.left = zoomr::unlimited;
     all.seqs[0] = all.cache.load(saved[0]);  // there is memory for one of them
     std::string why = said([&] { all.cache.load(saved[1]); });
-    CHECK(why.starts_with("a page of details cannot be written to the tier below: block "));
+    CHECK(why.starts_with("a page of details cannot be written to the file: block "));
     CHECK(why.ends_with(" of the tier's file " + path + " cannot be written: No space left on device"));
     breaks.left = 0;
     saved[1].at = 0;

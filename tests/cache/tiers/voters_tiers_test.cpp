@@ -56,13 +56,13 @@ void check_life(const char* name, const Policy& policy, index_t blocks) {
   const auto expected = live(resident, says, other, rest);
   const auto moved = with_placement(policy, over_tiers<Engine>{});
   player<std::remove_const_t<decltype(moved)>, T> tiers(
-      model, moved, with_arena<T>(model, moved, with_voters(moved, limits, model), blocks));
+      model, moved, tiered_limits<T>(model, moved, with_voters(moved, limits, model), blocks));
   const auto found = live(tiers, says, other, rest);
   for (std::size_t voice = 0; voice < 3; ++voice) {
     CAPTURE(voice);
     CHECK(difference(expected[voice], found[voice]) == "");
   }
-  CHECK(tiers.cache.tiers().device_out > 0);
+  CHECK(tiers.cache.tiers().bytes_out > 0);
   CHECK(tiers.cache.tiers().misses > 500);
 }
 
@@ -96,7 +96,7 @@ void pass_tokens(Cache& cache, index_t asking, Look look) {
 
 }  // namespace
 
-TEST_CASE("whatever the storage type and the arena, voters find what they find in one memory") {
+TEST_CASE("whatever the storage type and the memory, voters find what they find in one memory") {
   check_life<float, zoomr::sync_transfers>("sentence_voters", small::sentence_voters, 6);
   check_life<bfloat16, zoomr::async_transfers>("zoomr_voters", small::zoomr_voters, 7);
   check_life<int8, zoomr::sync_transfers>("sentence_voters", small::sentence_voters, 9);
@@ -109,16 +109,16 @@ TEST_CASE("a choice brings no page, and what it has chosen comes before the next
   policy.aggregate.queries = 1;
   using policy_type = decltype(policy);
   const zoomr::byte_count block = 2 * 2 * 16 * 8 * 4;
-  // What comes to the device while tokens attend, and while they are committed: of 20 pages it holds 15.
+  // What comes to memory while tokens attend, and while they are committed: of 20 pages it holds 15.
   const auto moved = [&](bool ahead) {
     policy.placement.prefetch = ahead;
     zoomr::kv_cache<policy_type> cache(
         one_layer, policy,
-        with_arena<float>(one_layer, policy, with_voters(policy, limits_for(256 + asking), one_layer), 15));
+        tiered_limits<float>(one_layer, policy, with_voters(policy, limits_for(256 + asking), one_layer), 15));
     zoomr::byte_count attending = 0, committing = 0;
     pass_tokens(cache, asking, [&](const auto& before, const auto& between, const auto& after) {
-      attending += between.device_in - before.device_in;
-      committing += after.device_in - between.device_in;
+      attending += between.bytes_in - before.bytes_in;
+      committing += after.bytes_in - between.bytes_in;
     });
     return std::pair{attending / block, committing / block};
   };
@@ -142,7 +142,7 @@ TEST_CASE("keys of voters are counted: by the constructor, and of a sequence by 
       return problem.what();
     }
   };
-  zoomr::config limits = with_arena<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6);
+  zoomr::config limits = tiered_limits<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6);
   const index_t pages = zoomr::pages_for(tokens);
   const zoomr::byte_count page = 3 * 16 * 8 * 4;  // of three KV lanes: voters are heads 0, 1 and 3, 6 of the two layers
   CHECK(zoomr::kv_cache<policy_type>::bytes(model, policy, limits).summaries == pages * page);
@@ -152,14 +152,14 @@ TEST_CASE("keys of voters are counted: by the constructor, and of a sequence by 
                                                                                       limits)
             .summaries == 0);
   CHECK(refusal(policy, limits) == "");
-  limits.tiers.device -= 1;
-  CHECK(refusal(policy, limits).find("tiers.device is " + std::to_string(limits.tiers.device)) != std::string::npos);
+  limits.tiers.host -= 1;
+  CHECK(refusal(policy, limits).find("tiers.host is " + std::to_string(limits.tiers.host)) != std::string::npos);
   CHECK(refusal(with_placement(small::by_keys, over_tiers<>{}), limits).find("scores by the keys of all KV heads") !=
         std::string::npos);
 
   const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 5);
   player<policy_type> plays(model, policy,
-                            with_arena<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6));
+                            tiered_limits<float>(model, policy, with_voters(policy, limits_for(tokens), model), 6));
   plays.open(says);
   plays.play_plainly(0, 100);
   CHECK(plays.cache.bytes(plays.at(0).seq).summaries == 7 * page);

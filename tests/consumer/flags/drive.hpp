@@ -75,7 +75,7 @@ inline bool drive() {
   any_kv_cache<bfloat16> found = kv_cache<policy_of<presets::quest>, bfloat16>{small_model, presets::quest, limits};
   good = decode(found) && good;
 
-  limits.tiers.device = 1 << 18;
+  limits.tiers = {.host = 1 << 19, .file = 1 << 20, .path = "/tmp"};
   kv_cache in_tiers{small_model, mine_in_tiers, limits};
   good = decode(in_tiers) && good;
   return good;

@@ -3,7 +3,6 @@
 #include <zoomr/policy/refresh/after_prefill.hpp>
 #include <zoomr/policy/refresh/boundaries.hpp>
 #include <zoomr/policy/refresh/every_token.hpp>
-#include <zoomr/policy/refresh/on_drift.hpp>
 
 #include <string>  // std::string
 
@@ -57,28 +56,11 @@ TEST_CASE("never keeps") {
   CHECK_FALSE(after_prefill::second_pass);
 }
 
-TEST_CASE("on_drift leaves it to the queries, at each token") {
-  CHECK(on_drift{}.due(word) == choose_if_drifted);
-  CHECK(on_drift{}.due(stop) == choose_if_drifted);
-  CHECK(on_drift{.cosine = 0.5f}.drift() == 0.5f);
-  CHECK_FALSE(on_drift::each_token());
-}
-
-TEST_CASE("only on_drift has a cosine that queries can fall below") {
-  CHECK(boundaries{}.drift() < -1.0f);
-  CHECK(every_token{}.drift() < -1.0f);
-  CHECK(after_prefill{}.drift() < -1.0f);
-}
-
 TEST_CASE("each problem of a refresh rule has its sentence") {
   CHECK(boundaries{}.problem() == nullptr);
   CHECK(boundaries{.at_most = 0}.problem() == std::string("boundaries: at_most must be at least 1"));
   CHECK(every_token{}.problem() == nullptr);
   CHECK(problem_of(after_prefill{}) == nullptr);
-  for (const float cosine : {-1.0f, 0.8f, 1.0f}) CHECK(on_drift{cosine}.problem() == nullptr);
-  for (const float cosine : {-1.01f, 1.01f, std::numeric_limits<float>::quiet_NaN()}) {
-    CHECK(on_drift{cosine}.problem() == std::string("on_drift: cosine must lie in [-1, 1]"));
-  }
 }
 
 }  // namespace zoomr

@@ -16,31 +16,22 @@ inline device_table carve_table(carver& from, const device_sizes& sizes) {
   return {reinterpret_cast<device_counts*>(at), reinterpret_cast<device_token*>(at + sizeof(device_counts))};
 }
 
-/// How a query compares to the one that has chosen: their product, and that of each with itself, over the heads of a
-/// row. Their cosine is along / sqrt(now * then).
-struct drift_products {
-  float along = 0.0f;
-  float now = 0.0f;
-  float then = 0.0f;
-};
-
 /// What a device cache keeps on the device, but for its summaries. Nothing here depends on the policy, so that a kernel
 /// which takes no more is compiled once for all policies.
 ///
 /// Who writes and who reads what stays from step to step:
 /// - page_table, segments: prepare_kernel; whatever finds a key, summarises or chooses.
 /// - pool: append_kernel or layer_kernel, and compact_kernel; attention, summaries, observation, fetching.
-/// - sums, choice_queries: layer_kernel or remember_kernel; drift_kernel, and layer_kernel at later tokens.
-/// - references: drift_kernel, keep_references; drift_kernel at a later token.
+/// - sums: layer_kernel; layer_kernel at later tokens.
+/// - choice_queries: layer_kernel or remember_kernel; layer_kernel of the commit.
 /// - levels, rows: layer_kernel, choose_for_all_kernel; these at later tokens, expect_pages_kernel. Where choices do
 ///   not stay active, the next layer overwrites them.
 /// - arrived: gather_attend alone, scored: layer_kernel alone; both leave zeros. The constructor clears them, and the
 ///   tables of the arena.
 /// - sinks, slopes, engine: the constructor; attention, and whatever finds a key.
 ///
-/// Of the tokens of one pass, and written again in its next layer; where one choice serves all layers, products and
-/// votes go on instead:
-/// - drifted, products: drift_kernel; layer_kernel, choose_for_all_kernel.
+/// Of the tokens of one pass, and written again in its next layer; where one choice serves all layers, votes go on
+/// instead:
 /// - scores: layer_kernel, whose blocks count themselves in `scored`; the one that comes last reads them.
 /// - votes, left: begin_kernel, layer_kernel, choose_for_all_kernel one after the other, or layer_kernel alone.
 /// - ranges, before, read: layer_kernel; query_tile_kernel, ask_for_pages_kernel, gather_attend.
@@ -52,23 +43,20 @@ struct common_arrays {
   device_table table;
   T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
-  index_t* page_table = nullptr;  // [sequences][sequence_pages]
-  index_t heads_apart = 0;        // rows of it from KV head to KV head; 0: all of them have the same pages
-  segment* segments = nullptr;    // [sequences][segments]
-  float* sums = nullptr;          // [sequences][records][layers][heads][head_dim]  by position
-  float* references = nullptr;    // [places][layers][heads][head_dim]  the queries that have chosen; only for drift
-  drift_products* products = nullptr;  // [decode_tokens][layer_rows]
-  index_t* drifted = nullptr;          // [decode_tokens][layer_rows]  1: the row chooses again
-  float* choice_queries = nullptr;     // [sequences][layers][heads][head_dim]  of an item's last token, for its commit
-  level* levels = nullptr;             // [places][place_rows][segments]
-  selection_row* rows = nullptr;       // [places][place_rows]
-  float* scores = nullptr;             // [decode_tokens][heads][segments]
-  unsigned* scored = nullptr;          // [decode_tokens][kv_heads]
-  votes_t* votes = nullptr;            // [decode_tokens][layer_rows][segments]
-  index_t* left = nullptr;             // [decode_tokens][layer_rows][segments]
-  token_range* ranges = nullptr;       // [decode_tokens][layer_rows][most_ranges]
-  index_t* before = nullptr;           // [decode_tokens][layer_rows][most_ranges]
-  attended_size* read = nullptr;       // [decode_tokens][layer_rows]
+  index_t* page_table = nullptr;    // [sequences][sequence_pages]
+  index_t heads_apart = 0;          // rows of it from KV head to KV head; 0: all of them have the same pages
+  segment* segments = nullptr;      // [sequences][segments]
+  float* sums = nullptr;            // [sequences][records][layers][heads][head_dim]  by position
+  float* choice_queries = nullptr;  // [sequences][layers][heads][head_dim]  of an item's last token, for its commit
+  level* levels = nullptr;          // [places][place_rows][segments]
+  selection_row* rows = nullptr;    // [places][place_rows]
+  float* scores = nullptr;          // [decode_tokens][heads][segments]
+  unsigned* scored = nullptr;       // [decode_tokens][kv_heads]
+  votes_t* votes = nullptr;         // [decode_tokens][layer_rows][segments]
+  index_t* left = nullptr;          // [decode_tokens][layer_rows][segments]
+  token_range* ranges = nullptr;    // [decode_tokens][layer_rows][most_ranges]
+  index_t* before = nullptr;        // [decode_tokens][layer_rows][most_ranges]
+  attended_size* read = nullptr;    // [decode_tokens][layer_rows]
   token_range* shared_ranges =
       nullptr;                       // [layer_rows][decode_tokens][2 * most_ranges]  of the tokens that read together
   index_t* shared_before = nullptr;  // [layer_rows][decode_tokens][2 * most_ranges]
@@ -109,9 +97,6 @@ struct common_arrays {
     if (cache.selects) {
       const std::int64_t layer_queries = model.layers * cache.query_numbers();
       sums = from.take<float>(bounded_product({cache.sequences, cache.records, layer_queries}));
-      references = from.take<float>(cache.drifts ? bounded_product({cache.places, layer_queries}) : 0);
-      products = from.take<drift_products>(cache.drifts ? rows_of_tokens : 0);
-      drifted = from.take<index_t>(cache.drifts ? rows_of_tokens : 0);
       choice_queries =
           from.take<float>(cache.persists && cache.summary_numbers > 0 ? cache.sequences * layer_queries : 0);
       levels = from.take<level>(bounded_product({cache.places, cache.place_rows, cache.segments}));
@@ -220,16 +205,6 @@ struct common_arrays {
   ZOOMR_HD view<float, 2> asking_of(index_t sequence, index_t layer) const {
     return {choice_queries + (std::int64_t{sequence} * sizes.model.layers + layer) * sizes.query_numbers(),
             {sizes.model.heads, sizes.model.head_dim}};
-  }
-  /// The queries, as the query source makes them, that have made the choice at `place`.  [heads, head_dim]
-  /// @pre  sizes.drifts
-  ZOOMR_HD view<float, 2> reference_of(index_t place, index_t layer) const {
-    return {references + (std::int64_t{place} * sizes.model.layers + layer) * sizes.query_numbers(),
-            {sizes.model.heads, sizes.model.head_dim}};
-  }
-  /// False if row `row` of a token that chooses keeps what is active.
-  ZOOMR_HD bool renews_choice(index_t token, index_t row) const {
-    return !sizes.drifts || drifted[token_row(token, row)] != 0;
   }
   /// Row `row` of layer `layer` of the selection at `place`: where in `rows`. Layers have the same rows if one choice
   /// serves them all, or if none outlives its layer.

@@ -115,7 +115,7 @@ struct choices_to_copy {
   index_t first = 0;         // of the ring; the others follow, round the ring
 };
 
-/// Copies the levels and rows of choices, and the queries that have made them. Grid: choices, rows of a place.
+/// Copies the levels and rows of choices. Grid: choices, rows of a place.
 template <class T>
 __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
   const index_t in_ring = (copy.first + static_cast<index_t>(blockIdx.x)) % a.sizes.ring;
@@ -128,10 +128,6 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
   for (auto id = static_cast<index_t>(threadIdx.x); id < levels.size(); id += copy_threads)
     levels[id] = active.levels[id];
   if (threadIdx.x == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
-  if (row > 0 || !a.sizes.drifts) return;
-  const std::int64_t numbers = a.sizes.model.layers * a.sizes.query_numbers();
-  const float* const queries = a.references + from * numbers;
-  for (std::int64_t i = threadIdx.x; i < numbers; i += copy_threads) a.references[to * numbers + i] = queries[i];
 }
 
 /// Tells the device of all pages of one sequence.

@@ -69,29 +69,23 @@ __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Numb
   }
 }
 
-/// Keeps what later choices need of the queries of one layer: the running sums of each sequence's tokens, in their
-/// order, and the queries [tokens, heads, head_dim] of the token that ends a prompt.
+/// Keeps the queries [tokens, heads, head_dim] of one layer by which a commit will choose, of the tokens that end a
+/// prompt; layer_kernel keeps those of others.
 ///
 /// A block of `plain_threads` for each sequence that the cache may have, since a graph cannot know which of them are in
-/// the step. A thread has the same heads and dimensions of all tokens: it adds to what it has written itself, and needs
-/// no barrier. The second pass of a token writes its sum again.
-/// @cost  each block goes through all tokens of the table; heads * head_dim sums read and written for each token that
-///        is not of a prompt
+/// the step. No two blocks write the same.
+/// @cost  each block goes through all tokens of the table; heads * head_dim numbers copied for each such token
 template <class T, class Number>
 __global__ void remember_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {
   const auto sequence = static_cast<index_t>(blockIdx.x);
   const shape& model = a.sizes.model;
   for (index_t t = 0; t < a.table.counts->tokens; ++t) {
     const device_token& token = a.table.tokens[t];
-    if (token.sequence != sequence) continue;
+    if (token.sequence != sequence || !token.noted) continue;
     for (auto i = static_cast<index_t>(threadIdx.x); i < model.heads * model.head_dim; i += plain_threads) {
       const index_t head = i / model.head_dim;
       const index_t d = i % model.head_dim;
-      const float query = to_float(queries(token.row, head, d));
-      if (token.noted) a.asking_of(sequence, layer)(head, d) = query;
-      if (token.prompt || a.sizes.records == 0) continue;
-      const float before = token.sums == 1 ? 0.0f : a.sums_of(sequence, token.position - 1, layer)(head, d);
-      a.sums_of(sequence, token.position, layer)(head, d) = before + query;
+      a.asking_of(sequence, layer)(head, d) = to_float(queries(token.row, head, d));
     }
   }
 }

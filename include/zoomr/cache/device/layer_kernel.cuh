@@ -48,8 +48,8 @@ __device__ void note_queries(const common_arrays<T>& a, const device_token& toke
   }
 }
 
-/// The running sums of a token's queries, as remember_kernel makes them, without its neighbours: those of a draft go on
-/// from the last one that an earlier launch has written.
+/// The running sums of a token's queries, without its neighbours': those of a draft go on from the last one that an
+/// earlier launch has written.
 template <class T, class Number>
 struct token_sums {
   const common_arrays<T>& a;
@@ -138,8 +138,8 @@ __device__ inline bool any_votes(view<const votes_t> weights, index_t kv_head, i
 /// One layer of the tokens after their prompts, or of those that have ended one.
 ///
 /// Grid: rows, blocks that may share one; blocks of choose_threads. Counters in `scored` find the last block of a
-/// choice. It comes after prepare_kernel; where rows may keep their choice after drift_kernel, and where one choice
-/// serves all layers after begin_kernel. query_tile_kernel, fetching and gather_attend read the ranges.
+/// choice. It comes after prepare_kernel, and where one choice serves all layers after begin_kernel. query_tile_kernel,
+/// fetching and gather_attend read the ranges.
 /// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
 /// @param attends  false: only the choices, for tokens that have ended a prompt
 /// @cost   each summary is read once for the heads of a KV head that ask at once; where the heads of one choose apart,

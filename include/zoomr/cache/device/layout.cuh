@@ -18,7 +18,6 @@ namespace zoomr::inline v0::detail {
 template <class Policy, class T>
 struct device_arrays : common_arrays<T>,
                        std::conditional_t<hears_voters<Policy>, some_voters, no_voters>,
-                       std::conditional_t<has_second_rule<Policy>, some_posteriors, no_posteriors>,
                        std::conditional_t<weighs_heads<Policy>, some_weights, no_weights> {
   using number = summary_number<decltype(Policy::summarize)>;  // of summaries
 
@@ -30,9 +29,6 @@ struct device_arrays : common_arrays<T>,
   void carve(carver& from, const cache_sizes& cache) {
     common_arrays<T>::carve(from, cache);
     if constexpr (hears_voters<Policy>) this->voting.carve(from, cache);
-    if constexpr (has_second_rule<Policy>) {
-      this->posteriors = from.take<votes_t>(bounded_product({cache.sequences, cache.segments}));
-    }
     if constexpr (weighs_heads<Policy>) {
       this->head_weights = from.take<votes_t>(std::int64_t{cache.model.layers} * cache.model.heads);
     }

@@ -45,7 +45,6 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   const bool chosen = second_pass && !chooses_for_next_tokens(core.host_policy);
   if (chosen && item.chooses) token.reads = item.place;
   if (!chosen && !item.prompt && item.chooses && last) token.chooses = item.place;
-  token.if_drifted = known.action == refresh_action::choose_if_drifted;
   return token;
 }
 
@@ -71,7 +70,6 @@ device_token choice_at_commit(Core& core, const device_item& item) {
   token.chooses = item.place;
   token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);
   token.prompt = item.prompt;
-  token.if_drifted = item.waits == refresh_action::choose_if_drifted;
   return token;
 }
 

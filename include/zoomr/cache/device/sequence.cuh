@@ -10,8 +10,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// A choice that stays active, or has been. Its levels are on the device at `place`, and where choices depend on drift
-/// its queries; the host knows only where.
+/// A choice that stays active, or has been. Its levels are on the device at `place`; the host knows only where.
 struct placed_choice {
   index_t position = -1;  // of the token that made it
   index_t place = -1;     // among all places: sequence * ring + its number in the ring of its sequence
@@ -80,7 +79,7 @@ struct device_item : planned_item {
   eviction_due due;    // by its commit
 
   /// Its last token makes a choice when all of its tokens are committed.
-  bool chooses_at_commit() const { return (prompt && chooses) || waits != refresh_action::keep; }
+  bool chooses_at_commit() const { return (prompt && chooses) || waits; }
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -65,8 +65,6 @@ struct device_sizes {
   bool in_engine = false;   // pages are in an engine's memory
   bool reads_keys = false;  // to evict tokens
   bool persists = false;
-  bool drifts = false;         // choices depend on drift
-  bool drifts_as_one = false;  // that of all layers together
 
   device_sizes() = default;
   /// @param with_splits   as `device_cache` was given
@@ -106,8 +104,6 @@ struct device_sizes {
       summary_numbers = static_cast<index_t>(host.segment_summary());
       layer_rows = rows_in_layer(policy.aggregate.per);
       persists = policy.persists();
-      drifts = policy.drifts();
-      drifts_as_one = drifts && policy.aggregate.per == scope::sequence;
       place_rows = persists ? host.selection_rows : layer_rows;
       // Each of the last rollback_depth() tokens may have made a choice, and a rollback before all of them needs the
       // one before. One place more is for the choice that is being made.

@@ -34,8 +34,7 @@ struct device_token {
   zone_bounds zone;      // of its query
   bool dense = false;    // attends to everything, in all layers
   bool prompt = false;
-  bool noted = false;       // its queries make the choice of the commit
-  bool if_drifted = false;  // it chooses only where its query has turned away from that of the active choice
+  bool noted = false;  // its queries make the choice of the commit
 };
 
 /// A segment that the device does not know yet: `prepare_kernel` enters it among the segments of its sequence,

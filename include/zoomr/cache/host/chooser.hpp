@@ -99,7 +99,6 @@ class chooser {
     scores_.resize(segments * heads);
     queries_.resize(heads * static_cast<std::size_t>(sizes.model.head_dim));
     levels_.resize(segments);
-    if (policy.aggregate.is_pair) others_.resize(segments);
     if (policy.score.reads_keys) {
       ones_.assign(segments, 1);
       details_.resize(segments);
@@ -112,8 +111,7 @@ class chooser {
   static byte_count bytes(const layout& sizes, const any_policy& policy) {
     const auto each = [](std::size_t bytes) { return static_cast<byte_count>(bytes); };
     const byte_count fixed = each(sizeof(level) + sizeof(votes_t) + 2 * sizeof(index_t)) +
-                             (policy.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0) +
-                             (policy.aggregate.is_pair ? each(sizeof(votes_t)) : 0);
+                             (policy.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0);
     const byte_count for_heads = row_heads(sizes, policy) * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
            policy.select.work_bytes(sizes.most_segments);
@@ -132,7 +130,6 @@ class chooser {
   /// @cost  O(segments), and O(kept) where a KV lane has been compacted
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
-    goes_on_ = false;
     room_used_ = zone.tokens(slots);
     ascending_slots ascending(slots);
     for (index_t id = 0; id < segments_; ++id) {
@@ -194,25 +191,6 @@ class chooser {
     policy_.aggregate.add_shares(shares, weights, votes());
   }
 
-  /// The heads that vote do not know, and the policy has a second rule for that.
-  bool unsure() {
-    if (!policy_.aggregate.is_pair) return false;
-    votes_t all = 0;
-    for (const votes_t share : votes()) all += share == not_eligible ? 0 : share;
-    return policy_.select.unsure(all, entropy());
-  }
-  /// Then `add` comes between these two, for the votes of the second rule.
-  void begin_otherwise() {
-    for (index_t id = 0; id < segments_; ++id) {
-      others_[static_cast<std::size_t>(id)] = votes()[id] == not_eligible ? not_eligible : 0;
-    }
-    votes_.swap(others_);
-  }
-  void end_otherwise() {
-    votes_.swap(others_);
-    goes_on_ = true;
-  }
-
   /// The votes so far: what is not eligible can be seen here.  [segments]
   view<const votes_t> votes_so_far() const { return {votes_.data(), {segments_}}; }
   /// If keys are read: the slots of each segment's details between the zones; of what is not eligible none.  [segments]
@@ -234,7 +212,6 @@ class chooser {
     best_first best(segments_, by_votes{votes()}, order());
     const selection_input input{tokens(), room_used_, least, position, sequence, work_.data()};
     policy_.select.choose(best, input, choice);
-    if (goes_on_) go_on(input, choice);
     if (trace != nullptr) record({sequence, position, row, {}, {}, {}}, choice);
     const choice_counts counted = count(choice, before);
     into.assign(row, choice);
@@ -270,18 +247,6 @@ class chooser {
   view<index_t> tokens() { return {tokens_.data(), {segments_}}; }
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }
-
-  // The second rule's turn: what is taken takes room, and does not come again.
-  void go_on(selection_input input, selection_row& row) {
-    for (index_t id = 0; id < segments_; ++id) {
-      if (row.level_at(id) != level::details) continue;
-      others_[static_cast<std::size_t>(id)] = not_eligible;
-      input.room_used += tokens()[id];
-    }
-    input.least = policy_.aggregate.least_otherwise;
-    best_first best(segments_, by_votes{{others_.data(), {segments_}}}, order());
-    policy_.select.choose_otherwise(best, input, row);
-  }
 
   // Ranks once more, since the selector has used up the first ranking; the memory of the order is free again.
   void record(choice_record entry, const selection_row& row) {
@@ -324,8 +289,6 @@ class chooser {
   index_t room_used_ = 0;
   std::vector<index_t> tokens_;       // [segments]  details between the zones
   std::vector<votes_t> votes_;        // [segments]
-  std::vector<votes_t> others_;       // [segments]  of a second rule
-  bool goes_on_ = false;              // it has votes
   std::vector<index_t> order_;        // [segments]  for rankings
   std::vector<float> scores_;         // [heads of a row, segments]
   std::vector<float> queries_;        // [heads of a row, head_dim]

@@ -67,7 +67,7 @@ bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
 }
 
 /// Makes the first `count` tokens of an item part of tokens, segments and segmenter. Over tiers, pages that they have
-/// filled begin to be written to the tier below.
+/// filled begin to be written to the file.
 /// @return  the number of segments before
 template <class Pool>
 index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t count) {
@@ -106,7 +106,7 @@ template <class Pool>
 void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   if (accepted == 0) return;
   auto& state = core.state_of(item);
-  if (item.waits != refresh_action::keep && accepted == item.tokens) {  // before the queries' records are committed
+  if (item.waits && accepted == item.tokens) {  // before the queries' records are committed
     make_choice(core, item);
     item.chooses = true;
   }

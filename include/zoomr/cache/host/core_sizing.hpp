@@ -22,7 +22,7 @@ template <class Pool>
 struct core_sizing {
   using number = typename Pool::number;
 
-  /// Capacity of each tier; what the constructor will allocate.
+  /// Capacity of memory and file; what the constructor will allocate.
   /// @throws  precondition_error for 2^60 bytes or more, or tiers that are too small
   static memory_use bytes(const shape& model, const any_policy& policy, const config& limits) {
     return bytes(sized(model, policy, limits), policy, limits);
@@ -65,7 +65,7 @@ struct core_sizing {
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
   }
-  // A tiered pool gives its pages what the other arrays leave of the device's bytes.
+  // A tiered pool gives its pages what the other arrays leave of the bytes of memory.
   static Pool make_pool(const layout& sizes, const any_policy& policy, const config& limits) {
     if constexpr (Pool::owns_pages) {
       return Pool::make(sizes.blocks, sizes.pool_pages(), limits.tiers,
@@ -108,8 +108,8 @@ struct core_sizing {
     use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     const pool_bytes pool = Pool::bytes(sizes.blocks, pages, limits.tiers, others);
-    use.details = pool.device;
-    use.host = pool.host;
+    use.details = pool.memory;
+    use.metadata += pool.tables;
     use.file = pool.file;
     return use;
   }

@@ -94,7 +94,7 @@ class layer_attention {
     });
   }
 
-  // A page comes once for all tokens and KV heads. Chunks before this one may be in other tiers, so that the next two
+  // A page comes once for all tokens and KV heads. Chunks before this one may be in the file, so that the next two
   // of their pages are asked for ahead.
   void visit_prompt_over_tiers() {
     const token_range all{0, core_.sizes.model.kv_heads};

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The token that makes a choice: its queries, and what is remembered of them.
 //
-// Of each token after the prompt there is a record of some parts, each [layers, heads, head_dim]: the sum over the open
-// segment's queries if the query source sums, then the query that asked at the last choice if a refresh rule looks at
-// drift:
-//   sum(t)       = query(t), and sum(t - 1) added unless t is the first generated token of its segment
-//   reference(t) = what asked at t if it has chosen, otherwise reference(t - 1)
+// Of each token after the prompt there is a record [layers, heads, head_dim] if the query source sums: the sum over the
+// open segment's queries,
+//   sum(t) = query(t), and sum(t - 1) added unless t is the first generated token of its segment
 // The records of a step are in `core.draft_queries`; commit copies those of accepted tokens into the sequence's ring.
 // So a second pass, or another draft, finds the record before it unchanged.
 #pragma once
@@ -63,67 +61,18 @@ class query_token {
     chooser.begin(state_, zone(), state_.slots_of(row.kv_lane));
     if (core_.sizes.heard > 0) {
       hear(chooser, workers);
-      if (chooser.unsure()) {
-        chooser.begin_otherwise();
-        score_layers(row, queries, chooser, workers, thread);
-        chooser.end_otherwise();
-      }
     } else {
       score_layers(row, queries, chooser, workers, thread);
     }
-    const choice_counts counts =
-        chooser.finish(position_, item_.seq, into, row.row, state_.active_selection.row(row.row));
-    remember_asked(row, queries, chooser);
-    return counts;
+    return chooser.finish(position_, item_.seq, into, row.row, state_.active_selection.row(row.row));
   }
 
-  /// False if the queries that share this row still point where they did at the last choice. Each head's products are
-  /// added in the contract's order, then head after head.
-  ///
-  /// They have drifted if cos(asked, reference) < refresh.drift, where the heads of the row are one vector; also if one
-  /// of the sums is NaN.
-  /// @param queries  as of `choose`
-  /// @pre   `remember` was called for the layers of the row, and the sequence has chosen before
-  /// @cost  3 dot products of head_dim numbers for each query head of the row
-  bool drifted(const choice_row& row, view<const float, 2> queries, chooser& chooser) {
-    float along = 0.0f;
-    float now = 0.0f;
-    float then = 0.0f;
-    for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-      const head_queries asking = who(row, layer, queries);
-      const view<float, 2> reference = record(layer, reference_part());
-      for (index_t head = row.first_head; head < row.last_head; ++head) {
-        const view<const float> query = chooser.query(asking, head);
-        const view<const float> before = reference[head];
-        on_fastest_path([&] {
-          along += dot(query.data(), before.data(), query.size());
-          now += dot(query.data(), query.data(), query.size());
-          then += dot(before.data(), before.data(), query.size());
-        });
-      }
-    }
-    return !(along >= core_.policy.refresh.drift * square_root(now) * square_root(then));
-  }
-
-  /// Keeps what later choices need of this token's queries in one layer. In a second pass it replaces what the first
-  /// has kept, but not what has asked in the first: that choice stays.
+  /// Keeps what later choices need of this token's queries in one layer; in a second pass again.
   /// @param queries  [heads, head_dim]  rotated
-  /// @cost  copies the query of each head once for each part of a record
-  void remember(index_t layer, view<const float, 2> queries, bool second_pass) {
+  /// @cost  copies the query of each head once or twice
+  void remember(index_t layer, view<const float, 2> queries) {
     if (item_.prompt) return;
-    const bool first = position_ == item_.first;
-    for (index_t part = 0; part < (second_pass ? reference_part() : core_.sizes.query_parts); ++part) {
-      const view<float, 2> before =
-          first ? state_.queries.at(position_ - 1, part, layer) : core_.draft_queries.at(draft() - 1, part, layer);
-      const view<float, 2> after = core_.draft_queries.at(draft(), part, layer);
-      const bool adds = part < reference_part();
-      for (index_t head = 0; head < queries.extent(0); ++head) {
-        for (index_t d = 0; d < queries.extent(1); ++d) {
-          const float old = adds && count() == 1 ? 0.0f : before(head, d);
-          after(head, d) = adds ? old + queries(head, d) : old;
-        }
-      }
-    }
+    if (core_.policy.query.sums) add_to_sum(layer, queries);
     if ((item_.chooses || item_.goes_on()) && position_ == item_.last()) note(layer, queries);
   }
 
@@ -137,12 +86,22 @@ class query_token {
   index_t draft() const { return item_.draft + position_ - item_.first; }
 
  private:
-  // The part of a record that holds the query of the last choice: it comes after the sums, if there are any.
-  index_t reference_part() const { return core_.policy.query.sums ? 1 : 0; }
+  // sum(t), see above.
+  void add_to_sum(index_t layer, view<const float, 2> queries) {
+    const view<float, 2> after = core_.draft_queries.at(draft(), 0, layer);
+    const view<float, 2> before = position_ == item_.first ? state_.queries.at(position_ - 1, 0, layer)
+                                                           : core_.draft_queries.at(draft() - 1, 0, layer);
+    const bool begins = count() == 1;
+    for (index_t head = 0; head < queries.extent(0); ++head) {
+      for (index_t d = 0; d < queries.extent(1); ++d) {
+        after(head, d) = (begins ? 0.0f : before(head, d)) + queries(head, d);
+      }
+    }
+  }
 
   // The zones of the query that asks.
   zone_bounds zone() const {
-    if (!item_.prompt && item_.waits == refresh_action::keep) return core_.zone_of(state_, item_, position_);
+    if (!item_.prompt && !item_.waits) return core_.zone_of(state_, item_, position_);
     return core_.zone_at(state_, position_, core_.policy.segment.open_begin(state_.segmenting.data()));
   }
   // The votes of all layers of a row.
@@ -210,27 +169,11 @@ class query_token {
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
   index_t count() const { return position_ + 1 - (std::max)(planned().asks_from, state_.last_prompt_end()); }
 
-  // Of a prompt the last token has a record, and it is the sequence's: its choice is made once the prompt is committed.
-  view<float, 2> record(index_t layer, index_t part) {
-    return item_.prompt ? state_.queries.at(position_, part, layer) : core_.draft_queries.at(draft(), part, layer);
-  }
-
   // At the end of a prompt nothing has been summed: only generated tokens count, so that the token asks alone.
   head_queries who(const choice_row& row, index_t layer, view<const float, 2> queries) {
     const view<const float, 2> own = queries.data() != nullptr ? queries : core_.choice_queries.at(item_.seq, 0, layer);
-    if (item_.prompt || reference_part() == 0) return {layer, row.first_head, row.last_head, own, own, 1};
-    return {layer, row.first_head, row.last_head, own, record(layer, 0), count()};
-  }
-
-  void remember_asked(const choice_row& row, view<const float, 2> queries, chooser& chooser) {
-    if (!core_.policy.drifts()) return;
-    for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) {
-      const head_queries asking = who(row, layer, queries);
-      const view<float, 2> reference = record(layer, reference_part());
-      for (index_t head = row.first_head; head < row.last_head; ++head) {
-        std::copy_n(chooser.query(asking, head).data(), reference.extent(1), reference[head].data());
-      }
-    }
+    if (item_.prompt || !core_.policy.query.sums) return {layer, row.first_head, row.last_head, own, own, 1};
+    return {layer, row.first_head, row.last_head, own, core_.draft_queries.at(draft(), 0, layer), count()};
   }
 
   cache_core<Pool>& core_;
@@ -242,8 +185,7 @@ class query_token {
 /// Makes the choice that an item's last token is due, from the queries noted in its pass; all rows of it.
 ///
 /// Called when all layers have been seen: at the end of a prompt, or where the choice has waited for the commit, for
-/// any scope; otherwise only where one row serves all layers, by `needs_second_pass` or `commit`. If the queries have
-/// not drifted, `item.chosen` stays false, and the active selection stays.
+/// any scope; otherwise only where one row serves all layers, by `needs_second_pass` or `commit`.
 template <class Pool>
 void make_choice(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.selects) return;
@@ -256,12 +198,6 @@ void make_choice(cache_core<Pool>& core, planned_item& item) {
     for (index_t head = 0; head < model.heads; ++head) {
       const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
       if (layer != row.first_layer || head != row.first_head) continue;
-      const refresh_action action = item.goes_on() ? item.waits : token.planned().action;
-      const bool if_drifted = !item.prompt && action == refresh_action::choose_if_drifted;
-      if (if_drifted && !token.drifted(row, {}, chooser)) {
-        if (item.goes_on()) pending.assign(row.row, core.state_of(item).active_selection.row(row.row));
-        continue;
-      }
       token.choose(row, {}, pending, chooser, workers).add_to(core.state_of(item).stats);
       item.chosen = true;
     }

@@ -50,13 +50,13 @@ class token_choice {
   }
 
   /// Sees the token's queries [heads, head_dim] before any of its ranges is asked for: they are remembered for query
-  /// sums and drift, and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
+  /// sums and for the next eviction. Makes the row of the whole layer, if it has one that is due, with the
   /// help of `workers`. The view must stay valid for the calls that follow.
   /// @param counts  [heads]  of the token's query heads; they begin again
   void see(view<const float, 2> queries, const executor& workers, view<head_counts> counts) {
     std::fill(counts.begin(), counts.end(), head_counts{});
     queries_ = queries;
-    token_.remember(layer_, queries, second_);
+    token_.remember(layer_, queries);
     if (core_.sizes.notes_queries()) keep_queries(core_, layer_, queries, core_.eviction_queries, token_.draft());
     if (per_ == scope::layer) choose_row(0, core_.choosers.front(), workers, counts[0]);
   }
@@ -68,15 +68,14 @@ class token_choice {
   bool same_for_all() const { return dense_ || core_.sizes.kv_heads_share_slots(core_.policy); }
 
   /// Makes the choice of the row that `head` reads if one is due, and `head` is the row's first. One that stays active
-  /// is pending until commit: a row that is due but has not drifted takes over what was active, so that the pending one
-  /// is whole. With one row for all layers nothing is chosen here: the votes are complete only after the last layer.
+  /// is pending until commit. With one row for all layers nothing is chosen here: the votes are complete only after the
+  /// last layer.
   void choose_row(index_t head, chooser& chooser, const executor& workers, head_counts& counts, index_t thread = 0) {
     if (!core_.policy.selects || second_ || layer_ < core_.policy.zone.dense_layers) return;
     const choice_row row = row_for(core_.sizes.model, per_, layer_, head);
     if (per_ == scope::sequence || head != row.first_head) return;
-    const refresh_action action = token_.planned().action;
     if (!core_.policy.persists()) {
-      counts.chosen = action == refresh_action::choose && !dense_;
+      counts.chosen = token_.planned().action == refresh_action::choose && !dense_;
       if (counts.chosen) {
         counts.choice = token_.choose(row, queries_, state().active_selection, chooser, workers, thread);
       }
@@ -84,12 +83,8 @@ class token_choice {
     }
     if (!item_.chooses || position_ != item_.last()) return;
     selection& pending = core_.pending[static_cast<std::size_t>(item_.seq)];
-    counts.chosen = action == refresh_action::choose || token_.drifted(row, queries_, chooser);
-    if (counts.chosen) {
-      counts.choice = token_.choose(row, queries_, pending, chooser, workers, thread);
-    } else {
-      pending.assign(row.row, state().active_selection.row(row.row));
-    }
+    counts.chosen = true;
+    counts.choice = token_.choose(row, queries_, pending, chooser, workers, thread);
   }
 
   /// As `resolved`; what was found for all heads is not found again.
@@ -131,7 +126,7 @@ class token_choice {
 
   /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
   /// its own, before the queries are there.
-  /// @param keep  what is on the device of it is touched first, so that others make room
+  /// @param keep  what is in memory of it is touched first, so that others make room
   void prefetch(bool keep = false) {
     const bool open = core_.policy.selects && !second_ && per_ != scope::sequence &&
                       (!core_.policy.persists() || (item_.chooses && position_ == item_.last()));

@@ -55,16 +55,13 @@ class memory_loader {
   // Queries, each of so many numbers.
   void skip(std::int64_t count, std::int64_t numbers) { in_.skip(4 * numbers * count); }
 
-  // Under another policy none is known. The last token's record says that nothing was summed, and that the query of the
-  // last choice is none: a rule that looks at drift chooses at the next token.
+  // Under another policy none is known. The last token's record says that nothing was summed.
   void begin_anew() {
     state_.queries_from = sizes_.remembered > 0 ? parts_.prompted.last : 0;
     known_from_ = before_later_prompt();
     if (sizes_.query_parts == 0 || !generated()) return;
-    const index_t reference = reference_part(policy_, sizes_);
     for (index_t part = 0; part < sizes_.query_parts; ++part) {
-      std::fill_n(state_.queries.at(tokens_ - 1, part, 0).data(), record_elements(),
-                  part < reference ? 0.0f : not_a_number);
+      std::fill_n(state_.queries.at(tokens_ - 1, part, 0).data(), record_elements(), 0.0f);
     }
     known_from_ = tokens_;
   }
@@ -137,14 +134,13 @@ class memory_loader {
 
   void records() {
     const bool needed = sizes_.query_parts > 0 && generated();
-    const index_t reference = reference_part(policy_, sizes_);
     const auto first = in_.get<index_t>();
     in_.expect(needed ? first >= state_.last_prompt_end() - 1 && first < tokens_ : first == tokens_,
                "positions of records cannot be");
-    const std::int64_t parts = saved_record_parts(policy_, sizes_, state_, {first, tokens_});
+    const std::int64_t parts = saved_record_parts(sizes_, state_, {first, tokens_});
     in_.expect(in_.get<std::int64_t>() == parts, "it has more records than positions, or fewer");
     for (index_t p = first; p < tokens_; ++p) {
-      for (index_t part = p < state_.last_prompt_end() ? reference : 0; part < sizes_.query_parts; ++part) {
+      for (index_t part = p < state_.last_prompt_end() ? sizes_.query_parts : 0; part < sizes_.query_parts; ++part) {
         if (p < tokens_ - sizes_.records) {
           skip(1, record_elements());
         } else {

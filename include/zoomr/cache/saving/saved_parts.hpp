@@ -105,18 +105,11 @@ inline remembered_parts remembered_of(const any_policy& policy, const layout& si
   return parts;
 }
 
-/// The part of a record that holds the query of the last choice; `query_parts` if none does.
-inline index_t reference_part(const any_policy& policy, const layout& sizes) {
-  return sizes.query_parts - (sizes.query_parts > 0 && policy.drifts() ? 1 : 0);
-}
-
-/// Parts of records that are saved: all of each, of the one before the prompt's end the reference alone.
-inline std::int64_t saved_record_parts(const any_policy& policy, const layout& sizes, const token_state& state,
-                                       token_range records) {
+/// Parts of records that are saved: all of each, of the one before the prompt's end none.
+inline std::int64_t saved_record_parts(const layout& sizes, const token_state& state, token_range records) {
   if (records.size() == 0) return 0;
   const bool before = records.first < state.last_prompt_end();
-  const std::int64_t whole = std::int64_t{records.size()} - (before ? 1 : 0);
-  return whole * sizes.query_parts + (before ? sizes.query_parts - reference_part(policy, sizes) : 0);
+  return (std::int64_t{records.size()} - (before ? 1 : 0)) * sizes.query_parts;
 }
 
 /// Adds up the length of a text.

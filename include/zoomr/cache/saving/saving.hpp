@@ -198,9 +198,9 @@ class sequence_saver {
     const token_range positions = parts_.records;
     const std::int64_t each = query_memory::elements(sizes_.model, 1);
     out_.put(positions.first);
-    out_.put(saved_record_parts(core_.policy, sizes_, state_, positions));
+    out_.put(saved_record_parts(sizes_, state_, positions));
     for (index_t p = positions.first; p < positions.last; ++p) {
-      index_t part = p < state_.last_prompt_end() ? reference_part(core_.policy, sizes_) : 0;
+      index_t part = p < state_.last_prompt_end() ? sizes_.query_parts : 0;
       for (; part < sizes_.query_parts; ++part) out_.put(state_.queries.at(p, part, 0).data(), each);
     }
   }

@@ -42,7 +42,7 @@ struct layout {
   index_t most_segments = 0;
   index_t summary_rows = 0;
   index_t selection_rows = 0;  // of a selection
-  index_t query_parts = 0;     // 1 for sums, 1 for the query of the last choice
+  index_t query_parts = 0;     // 1 for sums of queries
   index_t records = 1;         // of query memory
   index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
   index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
@@ -134,10 +134,9 @@ struct layout {
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
   /// Arrays [layers, heads, head_dim] that are kept of the token that makes a choice which stays active: its queries.
-  /// Where voters are asked theirs are remembered anyway, but others may be needed beside them.
+  /// Where voters are asked theirs are remembered anyway.
   static index_t asking_parts(const any_policy& policy) {
-    const bool others = policy.aggregate.queries == 0 || policy.aggregate.is_pair || policy.drifts();
-    return policy.persists() && others ? 1 : 0;
+    return policy.persists() && policy.aggregate.queries == 0 ? 1 : 0;
   }
   /// Queries of the prompts' chunks in one step that are remembered until it is committed.
   index_t pending_queries(const config& sizes) const {
@@ -185,7 +184,7 @@ struct layout {
   void size_selection(const any_policy& policy, const config& sizes) {
     summary_rows = policy.summarize.rows;
     selection_rows = rows_of(policy.aggregate.per);
-    query_parts = (policy.query.sums ? 1 : 0) + (policy.drifts() ? 1 : 0);
+    query_parts = policy.query.sums ? 1 : 0;
     records = sizes.rollback_depth() + 1;
     if (policy.aggregate.queries > 0) size_voting(policy, sizes);
     if (!policy.persists()) return;

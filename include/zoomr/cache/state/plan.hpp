@@ -50,7 +50,7 @@ struct planned_item {
   index_t queries_before = 0;  // its queries_from, likewise
   index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
   index_t draft_end = -1;      // of one passed whole: the position at which a draft would have ended; -1: it would not
-  refresh_action waits = refresh_action::keep;  // of one that goes on after a draft's end: the choice of its commit
+  bool waits = false;          // of one that goes on after a draft's end: its commit makes a choice
 
   index_t last() const { return first + tokens - 1; }
   /// Tokens come after the one at which a draft would have ended.
@@ -61,15 +61,14 @@ struct planned_item {
 /// @param evicts  tokens are evicted there
 /// @return  false if it is the last one
 /// @throws precondition_error if tokens are evicted in the middle: those after it would read what is gone
-[[gnu::cold, gnu::noinline]] inline bool goes_on_whole(planned_item& planned, refresh_action action, bool evicts,
-                                                       bool last) {
+[[gnu::cold, gnu::noinline]] inline bool goes_on_whole(planned_item& planned, bool evicts, bool last) {
   ZOOMR_EXPECTS(!evicts || last,
                 "begin: an item cannot be passed whole where the policy evicts tokens in its middle: it "
                 "would have to end after " +
                     std::to_string(planned.tokens) + " tokens");
   if (!last && !planned.goes_on()) planned.draft_end = planned.last();
   if (!planned.goes_on()) return false;
-  if (planned.chooses) planned.waits = action;
+  planned.waits = planned.waits || planned.chooses;
   planned.chooses = false;
   return !last;
 }
@@ -184,11 +183,10 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
     if (planned.prompt) continue;
     token.action =
         policy.refresh.due({token.classes, position, position + 1 - token.asks_from, position - last_choice});
-    const bool chooses = token.action == refresh_action::choose || token.action == refresh_action::choose_if_drifted;
-    planned.chooses = chooses && policy.persists();
+    planned.chooses = token.action == refresh_action::choose && policy.persists();
     const auto evicts = [&] { return evicts_after(policy, limits, state.evictions_begin(), position); };
     if (closed.count > 0 || planned.chooses || evicts()) {
-      if (!item.whole || !goes_on_whole(planned, token.action, evicts(), planned.tokens == wanted)) break;
+      if (!item.whole || !goes_on_whole(planned, evicts(), planned.tokens == wanted)) break;
     }
   }
   if (segments > most_segments) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Which block makes room when a tier is full. Each tier of tiered_blocks has an order of its own, of its frames.
-// Whatever it answers, results have the same bits; only how many bytes move depends on it.
+// L3. Which block makes room when memory is full (tiered_blocks). Whatever it answers, results have the same bits; only
+// how many bytes move depends on it.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -10,8 +10,8 @@
 
 namespace zoomr::inline v0 {
 
-/// Watches the frames of a tier. A pass is the reading of one layer; a step is a circle of them. It is constructed with
-/// the number of frames, and of layers. Empty frames are never offered as victims; that a victim leaves is said by
+/// Watches the frames of the memory. A pass is the reading of one layer; a step is a circle of them. It is constructed
+/// with the number of frames, and of layers. Empty frames are never offered as victims; that a victim leaves is said by
 /// `forget`.
 template <class T>
 concept replacement = std::constructible_from<T, index_t, index_t> &&

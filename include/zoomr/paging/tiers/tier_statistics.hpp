@@ -15,17 +15,16 @@ struct transfer_times {
   std::int64_t waited_ns = 0;
 };
 
-/// What tiers have done since the cache was made. A visit is a change from one block to another: tokens that are read
-/// one after the other from the same block count once.
+/// What tiers have done since the cache was made: the memory where blocks are read, and the one under it, which is the
+/// file of a host's cache and the pinned memory of a device's. A visit is a change from one block to another: tokens
+/// that are read one after the other from the same block count once.
 struct tier_statistics {
-  std::int64_t hits = 0;        // visits to a block that was on the device
+  std::int64_t hits = 0;        // visits to a block that was in memory
   std::int64_t misses = 0;      // and to one that had to be fetched, or was on its way
   std::int64_t stalls = 0;      // visits that had to wait for a transfer
   std::int64_t prefetched = 0;  // blocks that were fetched before they were asked for
-  byte_count device_in = 0;     // bytes that came to the device, and left it
-  byte_count device_out = 0;
-  byte_count file_in = 0;  // bytes read from the file, and written to it
-  byte_count file_out = 0;
+  byte_count bytes_in = 0;      // that came to memory, and left it
+  byte_count bytes_out = 0;
   transfer_times times;
 
   /// Hits among visits; 1 without any.
@@ -48,7 +47,7 @@ struct tier_statistics {
 };
 
 /// What the arena of a device cache has done. A visit is a layer of a pass that reads a block. What is appended goes to
-/// the host's page as well, at once, and is not counted: `device_out` is 0, like times.
+/// the host's page as well, at once, and is not counted: `bytes_out` is 0, like times.
 struct arena_statistics : tier_statistics {
   std::int64_t in_place = 0;         // misses that were read where they are, since nothing more had room; not in bytes
   std::int64_t prefetched_hits = 0;  // visits to a block that had been prefetched for just this pass

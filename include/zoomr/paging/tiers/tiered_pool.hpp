@@ -8,7 +8,7 @@
 
 namespace zoomr::inline v0 {
 
-/// Pages of which some are on the device; otherwise as page_pool.
+/// Pages of which some are in memory, the others in a file; otherwise as page_pool.
 template <class T, replacement Replacement, transfer_engine Engine>
 class tiered_pool : public page_stock {
  public:
@@ -20,26 +20,23 @@ class tiered_pool : public page_stock {
   static constexpr bool may_fail = true;
   static constexpr bool owns_pages = true;
   static constexpr index_t guarded = blocks_type::guarded;
-  /// The least that a tier of memory can work with, in blocks: with those that stay reachable there is room for others.
+  /// The least that memory can work with, in blocks: with those that stay reachable there is room for others.
   static constexpr index_t least_frames = guarded + 2;
 
   /// Arguments as of tiered_blocks.
-  tiered_pool(const block_shape& block, index_t pages, index_t device_frames, index_t host_frames,
-              const std::string& path)
-      : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, device_frames, host_frames, path) {}
+  tiered_pool(const block_shape& block, index_t pages, index_t frames, const std::string& path)
+      : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, frames, path) {}
 
-  /// As a config says: `tiers` in bytes, of the device's what `others` leave.
+  /// As a config says: `tiers` in bytes, of the memory what `others` leave.
   /// @throws precondition_error if a tier is too small; error(capacity) without memory, error(storage) without a file
   static tiered_pool make(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
-    const tier_frames frames = frames_in_tiers<tiered_pool>(block, pages, tiers, others);
-    return tiered_pool(block, pages, frames.device, frames.host, tiers.file > 0 ? tiers.path : "");
+    return tiered_pool(block, pages, frames_in_memory<tiered_pool>(block, pages, tiers, others).frames, tiers.path);
   }
   /// What `make` will take of each tier; it allocates nothing, and refuses the same.
   static pool_bytes bytes(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
-    const tier_frames frames = frames_in_tiers<tiered_pool>(block, pages, tiers, others);
-    const byte_count each = block.template bytes<T>();
-    return {frames.device * each, frames.host * each + frames.tables,
-            tiers.file > 0 ? bounded_product({pages, page_bytes(block.model)}) : 0};
+    const tier_frames memory = frames_in_memory<tiered_pool>(block, pages, tiers, others);
+    return {memory.frames * block.template bytes<T>(), memory.tables,
+            bounded_product({pages, page_bytes(block.model)})};
   }
   byte_count bytes_of_page() const { return page_bytes(shape_.model); }
   static byte_count page_bytes(const shape& model) { return page_pool<T>::page_bytes(model); }
@@ -53,9 +50,9 @@ class tiered_pool : public page_stock {
 
   void begin_layer(index_t layer) { blocks_.begin_layer(layer); }
 
-  /// A piece of a page on the device; valid until four other blocks have been asked for.
+  /// A piece of a page in memory; valid until four other blocks have been asked for.
   /// @throws error(storage) if it cannot be brought there
-  /// @cost  O(1) on the device, without a wait; else a transfer, or two through the file, and what must make room
+  /// @cost  O(1) in memory, without a wait; else a transfer, and what must make room
   const T* reach(index_t piece, index_t page) { return blocks_.reach(block_of(piece, page)); }
   T* reach_to_write(index_t piece, index_t page) { return blocks_.reach_to_write(block_of(piece, page)); }
   void prefetch(index_t piece, index_t page) { blocks_.prefetch(block_of(piece, page)); }
@@ -68,16 +65,13 @@ class tiered_pool : public page_stock {
     each_piece(layer, kv_heads, pages, slots, [&](index_t piece, index_t page) { touch(piece, page); });
   }
 
-  /// Starts writing a page, which is full, to the tier below, all pieces that have changed. What cannot be written now
-  /// will be when its room is wanted.
+  /// Starts writing a page, which is full, to the file, all pieces that have changed. What cannot be written now will
+  /// be when its room is wanted.
   void write_back(index_t page) {
-    ZOOMR_TRY {
-      for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
-    }
-    ZOOMR_CATCH(const error& why) {}
+    for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
   }
 
-  /// As of page_pool, piece by piece, on the device.
+  /// As of page_pool, piece by piece, in memory.
   /// @throws error(storage) if pages do not come; some of it is copied then
   void copy_page(index_t from, index_t to) {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) {
@@ -90,7 +84,7 @@ class tiered_pool : public page_stock {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.forget(block_of(piece, page));
   }
 
-  bool on_device(index_t piece, index_t page) const { return blocks_.on_device(block_of(piece, page)); }
+  bool in_memory(index_t piece, index_t page) const { return blocks_.in_memory(block_of(piece, page)); }
   tier_statistics stats() const { return blocks_.stats(); }
 
  private:

@@ -12,24 +12,19 @@ namespace zoomr::inline v0 {
 /// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
 
-/// One block from memory to memory, or between memory and a file. Neither memory may be used otherwise until it is
-/// made; the owner of the frames sees to that (tiered_blocks).
+/// One block between memory and a file. The memory may not be used otherwise until it is made; the owner of the frames
+/// sees to that (tiered_blocks).
 struct transfer {
-  const void* from = nullptr;  // nullptr: block `block` of the file
-  void* to = nullptr;          // nullptr: block `block` of the file
-  byte_count bytes = 0;
   block_file* file = nullptr;
   std::int64_t block = 0;
-  ticket after = 0;  // if that one has failed, this one fails too
+  void* memory = nullptr;
+  bool writes = false;  // to the file; otherwise it reads
 };
 
-/// Makes a transfer in the calling thread, without a look at `after`.
+/// Makes a transfer in the calling thread.
 /// @return  what went wrong, or nothing
 inline block_fault move_one(const transfer& one) {
-  if (one.from == nullptr) return one.file->try_read(one.block, one.to);
-  if (one.to == nullptr) return one.file->try_write(one.block, one.from);
-  std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
-  return {};
+  return one.writes ? one.file->try_write(one.block, one.memory) : one.file->try_read(one.block, one.memory);
 }
 
 /// The failures so far, and why. When there are very many, older transfers count as failed too, for the reason of the

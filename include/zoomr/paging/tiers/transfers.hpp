@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Who moves blocks between tiers: in the caller's thread, or a thread beside it. Transfers are made in the order in
-// which they were started, so that whoever starts them need not wait for one to start the next. (Reads of a file may be
-// under way before their turn; it makes no difference.)
+// which they were started, so that whoever starts them need not wait for one to start the next.
 #pragma once
 
-#include <zoomr/paging/tiers/early_reads.hpp>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
+#include <zoomr/paging/tiers/transfer.hpp>
 
 #include <atomic>        // std::atomic
 #include <chrono>        // std::chrono::steady_clock
@@ -43,9 +42,7 @@ class sync_transfers {
   ticket start(const transfer& one) {
     ++last_;
     const stopwatch watch;
-    const bool goes = !failed_.has(one.after);
-    const block_fault fault = goes ? move_one(one) : failed_.why(one.after);
-    if (!goes || fault) failed_.add(last_, fault);
+    if (const block_fault fault = move_one(one)) failed_.add(last_, fault);
     ns_ += watch.ns();
     return last_;
   }
@@ -63,8 +60,7 @@ class sync_transfers {
 /// Makes transfers in a thread of its own, while the caller goes on. All calls come from one thread.
 ///
 /// Blocks are small, and waking a thread takes longer than copying one. So the thread looks for work for a while before
-/// it sleeps, and a caller that has to wait makes what comes before itself. While a disk is waited for, the reads
-/// after are begun.
+/// it sleeps, and a caller that has to wait makes what comes before itself.
 class async_transfers {
  public:
   /// @throws error(capacity) if no thread can be started
@@ -145,9 +141,10 @@ class async_transfers {
     if (started == next) return;
     const transfer& one = waiting_[next % most_waiting];
     const stopwatch watch;
-    early_.begin(next, started, failed_,
-                 [this](ticket number) -> const transfer& { return waiting_[(number - 1) % most_waiting]; });
-    if (!early_.make(next + 1, one, failed_)) any_failed_ = true;
+    if (const block_fault fault = move_one(one)) {
+      failed_.add(next + 1, fault);
+      any_failed_ = true;
+    }
     moving_ns_.store(moving_ns_.load(std::memory_order_relaxed) + watch.ns(), std::memory_order_relaxed);
     last_done_.store(next + 1, std::memory_order_release);
   }
@@ -160,7 +157,6 @@ class async_transfers {
   std::atomic<bool> any_failed_ = false;
   std::mutex making_;      // by one thread at a time, in order
   failed_tickets failed_;  // under it
-  early_reads early_;      // under it
   std::thread worker_;     // last: it uses the rest
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Details in tiers whose bytes really move. A page that cannot be brought, from a file as a rule, fails the item
-// that needs it: its sequence stays as it was, and the others of the step go on.
+// L4. Details in tiers whose bytes really move. A page that cannot be brought from its file fails the item that needs
+// it: its sequence stays as it was, and the others of the step go on.
 #pragma once
 
 #include <zoomr/paging/tiers/tiered_pool.hpp>
@@ -8,10 +8,11 @@
 
 namespace zoomr::inline v0 {
 
-/// Details live in host memory, or in a file under it (`config.tiers`); the device holds as many pages as its bytes
-/// allow beside summaries and tables. What is attended comes to the device page by page, in the order in which it is
-/// added up, so that any capacity gives the same bits; pages that are full are written to the tier below while the next
-/// tokens come. Budgets of a policy say what is attended, `config.tiers` says what stays.
+/// Of a host's cache details live in memory over a file (`config.tiers`): memory holds as many pages as its bytes allow
+/// beside summaries and tables. What is attended comes there page by page, in the order in which it is added up, so
+/// that any capacity gives the same bits; pages that are full are written to the file while the next tokens come. Of a
+/// device's cache they live in an arena over pinned memory (device_cache.cuh), to which the parameters mean nothing.
+/// Budgets of a policy say what is attended, `config.tiers` says what stays.
 /// @tparam Replacement  which page makes room: cyclic_mru, lru, lfu
 /// @tparam Engine       who moves bytes: async_transfers (a thread), sync_transfers (the caller)
 template <replacement Replacement = cyclic_mru, transfer_engine Engine = async_transfers>

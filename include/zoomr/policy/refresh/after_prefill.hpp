@@ -14,7 +14,6 @@ struct after_prefill {
 
   ZOOMR_HD constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
   static constexpr bool each_token() { return false; }
-  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   friend constexpr bool operator==(const after_prefill&, const after_prefill&) = default;
 };
 

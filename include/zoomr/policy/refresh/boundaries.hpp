@@ -26,7 +26,6 @@ struct boundaries {
     return now ? refresh_action::choose : refresh_action::keep;
   }
   constexpr bool each_token() const { return at_most == 1; }
-  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) {
     visit("second_pass", self.second_pass);

@@ -28,7 +28,6 @@ struct every_token {
     return all ? refresh_action::everything : refresh_action::choose;
   }
   static constexpr bool each_token() { return true; }
-  ZOOMR_HD constexpr float drift() const { return -2.0f; }
   constexpr const char* problem() const {
     return everything_until < 0 ? "every_token: everything_until cannot be negative" : nullptr;
   }

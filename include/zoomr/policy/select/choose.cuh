@@ -74,14 +74,11 @@ struct segments_to_choose {
 
 /// What zones and summaries take of a limit in tokens; of a selector that has none, nothing is counted.
 /// @cost  as `count_left`, or none
-__device__ inline index_t attended_anyway(block_threads& block, const take_limits& limits, const row_to_choose& row) {
-  if (limits.room == unlimited) return 0;
-  // each thread reads only what it writes itself: no barrier is needed
-  return count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
-}
 template <limited_selector Selector>
 __device__ index_t attended_anyway(block_threads& block, const Selector& select, const row_to_choose& row) {
-  return attended_anyway(block, select.limits(0), row);
+  if (select.limits(0).room == unlimited) return 0;
+  // each thread reads only what it writes itself: no barrier is needed
+  return count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
 }
 
 /// Makes one row from its votes. All `Threads` threads of a block call it; thread `id % Threads` alone reads what
@@ -99,24 +96,6 @@ __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch,
     const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
     row.levels[id] = part > 0 ? level::details : unwanted ? level::dropped : level::summary;
     if (part == 0 || part == unlimited) return;
-    row.selection->cut_segment = id;
-    row.selection->cut_tokens = part;
-  });
-}
-
-/// Goes on with a row that has been made: raises what is taken beside it.
-/// @param row  its votes are others; what is taken already is not eligible
-/// @cost  as `best_walk`
-template <index_t Threads>
-__device__ void go_on_row(block_threads& block, best_scratch<Threads>& scratch, const take_limits& limits,
-                          const row_to_choose& row) {
-  __syncthreads();  // the walk before has read the scratch
-  const segments_to_choose items{row.votes, row.tokens};
-  best_walk<Threads, segments_to_choose> walk(block, scratch, items, limits, row.least);
-  walk.each([&](index_t id, index_t part) {
-    if (id >= row.levels.size() || part == 0) return;
-    row.levels[id] = level::details;
-    if (part == unlimited) return;
     row.selection->cut_segment = id;
     row.selection->cut_tokens = part;
   });

@@ -10,7 +10,7 @@ namespace zoomr::inline v0 {
 /// What another summarizer makes, kept as `Number`; made by `stored_as`.
 template <class Number, summarizer Inner>
 struct stored_summaries : Inner {
-  static_assert(index_number<Number>,
+  static_assert(index_storage<Number>,
                 "stored_as: summaries are kept as float, which is the default, as bfloat16, float16, float8 or int8");
   using number = Number;
 

@@ -148,6 +148,15 @@ TEST_CASE("no barrier of compaction can be left out") {
 #endif
 }
 
+TEST_CASE("each preset that evicts tokens of a prompt alone") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    if constexpr (decltype(policy.evict)::observes && !evicts_later<policy_type>) {
+      check(policy, kind::peaked, markup::sentences, 3, true, 61), check(policy, kind::ties, markup::stray, 5);
+    }
+  });
+}
 TEST_CASE("snapkv: prompts of many lengths, pages full and not, and what is kept") {
   std::uint64_t seed = 1;
   for (const index_t prompt : {1, 9, 15, 16, 17, 33, 49}) {

@@ -22,6 +22,12 @@ void check_looks(const Policy& policy, std::uint64_t first, index_t prompt = 0) 
 
 }  // namespace
 
+TEST_CASE("each preset that evicts tokens while decoding") {
+  for_each_preset([](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    if constexpr (evicts_later<std::remove_cvref_t<decltype(policy)>>) check_looks(policy, 1);
+  });
+}
 TEST_CASE("r_kv: what is looked at and not said twice") {
   check_looks(small::r_kv, 1);
   check_looks(with(small::r_kv, [](auto& p) { p.evict.mean_of_group = true, p.evict.tokens = 17; }), 4, 30);

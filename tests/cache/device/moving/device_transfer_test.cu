@@ -102,8 +102,8 @@ TEST_CASE("sequences of policies that choose move, with choices that stay active
   check_moves(small::zoomr_second_pass, 4);
   ZOOMR_NIGHTLY(check_moves(small::zoomr_focus, 5));
   ZOOMR_NIGHTLY(check_moves(small::sentence_box, 6));
-  ZOOMR_NIGHTLY(check_moves(small::drifting, 7));
-  ZOOMR_NIGHTLY(check_moves(with(small::drifting, [](auto& p) { p.zone.dense_layers = 1; }), 8));
+  check_moves(small::by_kv_head, 7);
+  check_moves(with(small::by_kv_head, [](auto& p) { p.zone.dense_layers = 1; }), 8);
   ZOOMR_NIGHTLY(check_moves(small::arkvale, 9));
   check_moves(small::zoomr_voters, 10);
   ZOOMR_NIGHTLY(check_moves(small::sentence_voters, 11));

@@ -129,14 +129,14 @@ void check_counts(const Policy& policy, markup text, const shape& of, bool fixed
       const zoomr::byte_count of_pages = whole.visits * head_bytes * of.kv_heads;  // if a block were always a page
       CHECK((parts == 1 ? by_part.visits * block_bytes == of_pages : by_part.visits * block_bytes < of_pages));
       CHECK(stats.stalls == stats.misses - stats.in_place);
-      CHECK(stats.device_in == (stats.misses - stats.in_place + stats.prefetched) * block_bytes);
+      CHECK(stats.bytes_in == (stats.misses - stats.in_place + stats.prefetched) * block_bytes);
       CHECK((prefetch || stats.prefetched == 0));
       CHECK(stats.prefetched_hits == stats.prefetched);
-      CHECK((stats.device_out == 0 && stats.file_in == 0 && stats.file_out == 0));
+      CHECK(stats.bytes_out == 0);
       if (room == 1000) {
         CHECK(stats.in_place == 0);
         CHECK(stats.misses + stats.prefetched == distinct);
-        CHECK(stats.device_in == distinct * block_bytes);
+        CHECK(stats.bytes_in == distinct * block_bytes);
       } else {
         CHECK(stats.misses + stats.prefetched > distinct);
       }

@@ -68,10 +68,11 @@ TEST_CASE("heads with weights are asked by summaries: as on the host, in batches
     check(small::weighted_mass, looks[seed % 4], markup::stray, seed, seed == 2);
   }
   check_together(small::weighted_votes, 1);
-  const auto on_drift = zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_box{}, zoomr::box_bound{},
-                                       zoomr::running_mean{}, zoomr::weighted(zoomr::head_mass{}),
-                                       zoomr::top_p{.segments = 3}, zoomr::on_drift{}, zoomr::zones{.recent = 6});
-  for (const std::uint64_t seed : {1u, 2u}) check(on_drift, looks[seed], markup::sentences, seed);
+  const auto at_boundaries =
+      zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_box{}, zoomr::box_bound{}, zoomr::running_mean{},
+                     zoomr::weighted(zoomr::head_mass{}), zoomr::top_p{.segments = 3}, zoomr::boundaries{.at_most = 5},
+                     zoomr::zones{.recent = 6});
+  for (const std::uint64_t seed : {1u, 2u}) check(at_boundaries, looks[seed], markup::sentences, seed);
 }
 
 TEST_CASE("drafts end where a choice is due, and rejected tokens are not heard") {

@@ -82,27 +82,16 @@ struct choice_launches : device_pass<Policy, T> {
     }
   }
 
-  /// Remembers a layer's queries [tokens, heads, head_dim] where `choose` does not, and finds which tokens keep their
-  /// choice.
-  /// @cost  up to 2 launches: remember where there are prompts, and both where choices depend on drift
+  /// Remembers a layer's queries [tokens, heads, head_dim] where `choose` does not: those of prompts.
+  /// @cost  1 launch where there are prompts; for voters 1 for each of them
   template <class Number>
   void see_queries(index_t layer, view<const Number, 3> queries, stream queue) const {
     if constexpr (hears_voters<Policy>) {
       if (in_prompt > 0) voters().remember(layer, queries, queue);
-      if constexpr (has_second_rule<Policy>) {
-        if (in_prompt > 0) {
-          launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,
-                 queries);
-        }
-      }
     } else if constexpr (Policy::selects) {
-      if (in_prompt > 0 || (core.sizes.drifts && core.sizes.records > 0)) {
+      if (in_prompt > 0) {
         launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,
                queries);
-      }
-      if (core.sizes.drifts && scores(layer)) {
-        launch({grid(deciding, core.sizes.layer_rows), dim3(warp_lanes)}, queue, drift_kernel<Policy, T, Number>,
-               core.policy, arrays(), layer, queries);
       }
     }
   }
@@ -120,7 +109,7 @@ struct choice_launches : device_pass<Policy, T> {
   /// Makes the choices of the commit: where a prompt has ended, or one has waited for an item that was passed whole.
   /// They are made from the queries of the item's last token, which `choice_queries` has of all layers. A token of the
   /// commit's table has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
-  /// @cost  for each layer up to 3 launches, and up to 2 more; none if no choice is due
+  /// @cost  a launch for each layer, and up to 2 more, or 4 where heads vote; none if no choice is due
   void choose_at_commit(stream queue) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
@@ -133,7 +122,6 @@ struct choice_launches : device_pass<Policy, T> {
           const view<const float, 3> queries(core.arrays.choice_queries + layer * layer_queries,
                                              {core.sizes.sequences, model.heads, model.head_dim},
                                              {model.layers * layer_queries, model.head_dim, 1});
-          see_queries(layer, queries, queue);
           choose(layer_inputs<float>{layer, queries}, range_use::choice, queue);
         }
       }

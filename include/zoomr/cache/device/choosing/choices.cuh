@@ -8,7 +8,6 @@
 // (choice_launches.cuh).
 #pragma once
 
-#include <zoomr/cache/device/choosing/drift.cuh>
 #include <zoomr/cache/device/layout.cuh>
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>
@@ -41,9 +40,7 @@ const char* choices_problem(const Policy& policy, index_t head_dim, bool tiered)
       return "device_cache: heads that vote read the keys of all segments at each choice, so the placement must not be "
              "tiered";
     }
-    if (decltype(Policy::query)::sums || policy.refresh.drift() >= -1.0f) {
-      return "device_cache: where heads vote, no query source that sums and no refresh on drift";
-    }
+    if (decltype(Policy::query)::sums) return "device_cache: where heads vote, no query source that sums";
   }
   if constexpr (Policy::selects) {
     if (!fits_scratch<decltype(Policy::summarize)>(policy.segment.longest, head_dim)) {
@@ -66,8 +63,8 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
          layer < policy.zone.dense_layers;
 }
 
-/// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. A row that does not
-/// choose again has no segments, so that one block is enough for it.
+/// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. The row of a token
+/// that makes no choice has no segments, so that one block is enough for it.
 template <class T, class Number, class Summary>
 struct rows_to_score {
   common_arrays<T> a;
@@ -89,7 +86,6 @@ struct rows_to_score {
     if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return row;
     const device_token& token = a.table.tokens[t];
     const index_t first = kv_head * model.group();
-    if (!renews_choice(t, kv_head)) return row;
     row.queries = queries[token.row].slice(first, first + model.group());
     row.count = token.sums;
     if (a.sizes.records > 0 && !token.prompt) {
@@ -105,19 +101,6 @@ struct rows_to_score {
     row.scores = {scores, {model.group(), token.segments}, {a.sizes.segments, 1}};
     return row;
   }
-
- private:
-  // A row of the selection may be that of some heads of the KV head, or of several KV heads.
-  __device__ bool renews_choice(index_t t, index_t kv_head) const {
-    if (a.sizes.drifts_as_one) return true;  // only the last layer will know
-    const index_t rows = a.sizes.layer_rows;
-    const index_t each = rows > a.sizes.model.kv_heads ? rows / a.sizes.model.kv_heads : 1;
-    const index_t first = rows == 1 ? 0 : kv_head * each;
-    for (index_t row = first; row < first + each; ++row) {
-      if (a.renews_choice(t, row)) return true;
-    }
-    return false;
-  }
 };
 
 /// One row of a layer: a token, and those of its heads that share a selection. Each thread makes its own; what it
@@ -132,7 +115,7 @@ struct layer_row {
   index_t layer;
 
   __device__ bool dense() const { return token.dense || layer < policy.zone.dense_layers; }
-  /// True if the token's place gets a choice in this layer, made again or kept.
+  /// True if the token's place gets a choice in this layer.
   __device__ bool chooses() const { return token.chooses >= 0 && layer >= policy.zone.dense_layers; }
   __device__ view<votes_t> votes() const {
     return {a.votes + a.token_row(t, row) * a.sizes.segments, {token.segments}};
@@ -175,16 +158,6 @@ struct layer_row {
     return result;
   }
 
-  /// Copies what is active to where the token's choice goes: another place, since the one that is written next is never
-  /// one that a token may read. All threads of the block call it; a barrier must follow before the copy is read.
-  __device__ void keep_choice(block_threads& block) const {
-    const selection_row& active = a.rows[a.place_row(token.reads, layer, row)];
-    const std::int64_t at = a.place_row(token.chooses, layer, row);
-    const view<level> levels = a.levels_of(at, active.levels.size());
-    for (index_t id = block.thread(); id < levels.size(); id += block.size()) levels[id] = active.levels[id];
-    if (block.thread() == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
-  }
-
   /// @param place  of the selection to read; -1: nothing has been chosen, and all summaries are attended
   __device__ row_to_resolve to_resolve(index_t place) const {
     const std::int64_t at = a.token_row(t, row);
@@ -219,8 +192,8 @@ __global__ void __launch_bounds__(choose_threads) begin_kernel(Policy policy, de
   begin_choice(block, row.segments(), row.token.zone, {}, row.left(), row.votes());
 }
 
-/// Makes the choices for all layers, from their votes, or keeps what is active; a block for each token. It comes after
-/// the votes of the last layer; what it makes is read from the second pass, or the next token, on.
+/// Makes the choices for all layers, from their votes; a block for each token. It comes after the votes of the last
+/// layer; what it makes is read from the second pass, or the next token, on.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy policy, device_arrays<Policy, T> a) {
   __shared__ block_scratch scratch;
@@ -229,13 +202,8 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
   block_threads block(scratch);
   const layer_row<Policy, T> row{a, policy, a.table.tokens[t], t, 0, 0};
-  if (a.renews_choice(t, 0)) {
-    const row_to_choose choice = row.to_choose();
-    choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
-  } else {
-    row.keep_choice(block);
-    keep_references(block, a, row.token);
-  }
+  const row_to_choose choice = row.to_choose();
+  choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
 }
 
 /// What a block needs to make choices.
@@ -260,14 +228,9 @@ __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored,
         if (scored && row.token.chooses >= 0) aggregate(policy.aggregate, row.to_aggregate(), block);
       }
     } else if (row.chooses()) {
-      if (row.a.renews_choice(row.t, row.row)) {
-        const index_t anyway =
-            begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
-        aggregate(policy.aggregate, row.to_aggregate(), block);
-        choose_row(block, scratch.walk, policy.select, row.to_choose(), anyway);
-      } else {
-        row.keep_choice(block);
-      }
+      const index_t anyway = begin_choice(block, row.segments(), row.token.zone, row.slots(), row.left(), row.votes());
+      aggregate(policy.aggregate, row.to_aggregate(), block);
+      choose_row(block, scratch.walk, policy.select, row.to_choose(), anyway);
       __syncthreads();  // all threads resolve the levels and the cut that some have written
       reads = row.token.chooses;
     }

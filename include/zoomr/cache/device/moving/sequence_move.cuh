@@ -8,6 +8,7 @@
 #include <zoomr/cache/device/moving/choice_move.cuh>
 #include <zoomr/cache/device/moving/voter_move.cuh>
 #include <zoomr/cache/host/commit.hpp>
+#include <zoomr/cache/saving/saved_parts.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/policy/score/scores.cuh>
 
@@ -82,7 +83,7 @@ class sequence_move : choice_move<Policy, T> {
     sums(id, parts, to, [&](float* of_device, float* of_host) { this->enqueue(of_host, of_device, record_); });
     voters_to_host(device_, id, parts.prompted, to,
                    [&](float* there, float* here, std::int64_t count) { this->enqueue(here, there, count); });
-    base::choices_to_host(from, parts, to);
+    base::choices_to_host(from, to);
     wait();
     if (!makes_summaries_late(to)) host_.summaries.make(host_.pool, to, 0);
     to.stats.prompt_tokens = to.prompt_tokens();
@@ -121,7 +122,7 @@ class sequence_move : choice_move<Policy, T> {
     sums(id, parts, from, [&](float* of_device, float* of_host) { this->enqueue(of_device, of_host, record_); });
     voters_to_device(device_, id, parts.prompted, from, queue_,
                      [&](float* there, float* here, std::int64_t count) { this->enqueue(there, here, count); });
-    base::choices_to_device(from, parts, to, id);
+    base::choices_to_device(from, to, id);
     wait();
   }
 

@@ -23,9 +23,6 @@ inline constexpr bool weighs_heads = Policy::selects&& weighing_aggregator<declt
 /// The policy's choices read summaries.
 template <class Policy>
 inline constexpr bool reads_summaries = Policy::selects&& decltype(Policy::score)::summary::rows > 0;
-/// Where the voters do not know, a second rule goes on.
-template <class Policy>
-inline constexpr bool has_second_rule = hears_voters<Policy>&& pair_component<decltype(Policy::aggregate)>;
 
 /// How many of what; all 0 for other policies.
 struct voter_sizes {
@@ -150,13 +147,6 @@ struct some_voters {
   voter_arrays voting;
 };
 struct no_voters {};
-
-/// The same, of policies with a second rule, whose votes are in common_arrays. choose_by_voters_kernel alone touches
-/// it.
-struct some_posteriors {
-  votes_t* posteriors = nullptr;  // [sequences][segments]
-};
-struct no_posteriors {};
 
 /// The same, of policies that weigh heads. The constructor writes it.
 struct some_weights {

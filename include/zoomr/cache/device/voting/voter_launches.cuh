@@ -48,33 +48,6 @@ void copy_head_weights(Core& core, stream queue) {
   core.constants.copy(core.arrays.head_weights, weights, queue);
 }
 
-/// Makes a row from the posterior, and where that is flat goes on by the votes that the layers have added up. All
-/// threads of a block call it.
-/// @param votes  [segments]  of the second rule; used up
-template <class Policy>
-__device__ void choose_or_go_on(const Policy& policy, row_to_choose row, view<votes_t> votes, block_threads& block,
-                                best_scratch<choose_threads>& scratch) {
-  const index_t anyway = attended_anyway(block, policy.select.limits_otherwise(0), row);
-  choose_row(block, scratch, policy.select, row, anyway);
-  votes_t all = 0, entropy = 0;
-  for (index_t id = block.thread(); id < row.votes.size(); id += block.size()) {
-    all += row.votes[id] == not_eligible ? 0 : row.votes[id];
-    entropy += entropy_units(row.votes[id]);
-  }
-  all = block.sum(all);
-  entropy = block.sum(entropy);
-  if (!policy.select.unsure(all, entropy)) return;
-  index_t taken = 0;
-  for (index_t id = block.thread(); id < votes.size(); id += block.size()) {
-    if (row.levels[id] != level::details) continue;
-    votes[id] = not_eligible;
-    taken += row.tokens[id];
-  }
-  row.votes = votes;
-  row.least = decltype(policy.aggregate)::least_otherwise;
-  go_on_row(block, scratch, policy.select.limits_otherwise(anyway + block.sum(taken)), row);
-}
-
 /// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes after
 /// share_kernel; what it chooses is read from the next token on.
 template <class Policy, class T>
@@ -89,21 +62,9 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
   const layer_row<Policy, T> row{a, policy, token, t, 0, 0};
   const view<float, 2> shares = voting.shares_at(token.sequence, token.segments);
   const view<const float> weights{voting.weights, {voting.sizes.voters}};
-  if constexpr (has_second_rule<Policy>) {
-    const view<votes_t> votes = row.votes();
-    const view<votes_t> posterior(a.posteriors + std::int64_t{token.sequence} * a.sizes.segments, {token.segments});
-    for (index_t id = block.thread(); id < votes.size(); id += block.size()) {
-      posterior[id] = votes[id] == not_eligible ? not_eligible : 0;
-    }
-    if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, posterior}, block);
-    row_to_choose choice = row.to_choose();
-    choice.votes = posterior;
-    choose_or_go_on(policy, choice, votes, block, walk_scratch);
-  } else {
-    if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, row.votes()}, block);
-    const row_to_choose choice = row.to_choose();
-    choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
-  }
+  if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, row.votes()}, block);
+  const row_to_choose choice = row.to_choose();
+  choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
   for (index_t query = block.thread(); query < token.sums; query += block.size()) {
     const index_t position = token.position - query;
     voting.known_at(token.sequence, position) = {position + 1, token.segments};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: compose: a refresh rule needs `refresh_action due(const token_event&) const`, `bool second_pass`,
+// expect: compose: a refresh rule needs `refresh_action due(const token_event&) const`, `bool second_pass`
 #include <zoomr/policy/compose.hpp>
 
 namespace foreign {
