@@ -39,7 +39,7 @@ class Tree:
         self.root = folder / "tree"
         self.jobs = jobs
         self.copy(source)
-        self.call(["cmake", "--preset", "test", "-DZOOMR_EXAMPLES=OFF", *arguments], "cannot be configured")
+        self.call(["cmake", "--preset", "test", "-DZOOMR_CACHES_ONCE=OFF", *arguments], "cannot be configured")
         presets = json.loads((self.root / "CMakePresets.json").read_text(encoding="utf-8"))["testPresets"]
         self.environment = next(preset["environment"] for preset in presets if preset["name"] == "test")
 

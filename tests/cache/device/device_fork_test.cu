@@ -3,6 +3,7 @@
 #include <cache/device/device_against_host.hpp>
 #include <cache/device/tiers/arena_limits.hpp>
 #include <cache/support/small_policies.hpp>
+#include <support/nightly.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
@@ -85,23 +86,23 @@ void check_forks(const Policy& policy, std::uint64_t seed, index_t drafts = 6, i
 
 TEST_CASE("forks of policies that choose: the index, and choices that stay active") {
   check_forks(small::quest, 1);
-  check_forks(small::zoomr_one_pass, 2);
+  ZOOMR_NIGHTLY(check_forks(small::zoomr_one_pass, 2));
   check_forks(small::zoomr_second_pass, 3);
-  check_forks(small::sentence_box, 4);
+  ZOOMR_NIGHTLY(check_forks(small::sentence_box, 4));
   check_forks(small::by_kv_head, 5);
   check_forks(with(small::by_kv_head, [](auto& p) { p.aggregate.per = zoomr::scope::sequence; }), 6);
-  check_forks(with_index<zoomr::float8>(small::quest), 15);
+  ZOOMR_NIGHTLY(check_forks(with_index<zoomr::float8>(small::quest), 15));
   check_forks(small::zoomr_voters, 16);
-  check_forks(small::sentence_voters, 17);
+  ZOOMR_NIGHTLY(check_forks(small::sentence_voters, 17));
 }
 
 TEST_CASE("forks of policies that evict: pages to which tokens move, sums and remembered queries") {
   check_forks(small::snapkv, 7);
-  check_forks(small::sentence_kv, 8);
+  ZOOMR_NIGHTLY(check_forks(small::sentence_kv, 8));
   check_forks(small::h2o, 9, 1);
-  check_forks(small::r_kv, 10);
-  check_forks(small::evicting, 11);
-  check_forks(small::pinned_prompt, 12);
+  ZOOMR_NIGHTLY(check_forks(small::r_kv, 10));
+  ZOOMR_NIGHTLY(check_forks(small::evicting, 11));
+  ZOOMR_NIGHTLY(check_forks(small::pinned_prompt, 12));
 }
 
 TEST_CASE("an open sequence becomes what another is, and its handle stays") {
@@ -178,13 +179,13 @@ TEST_CASE("a fork that is made after the prompt's end has what another end of th
   };
   const auto few = [](const auto& policy) { return with(policy, [](auto& p) { p.evict.tokens = 38; }); };
   check_second_end(few(small::snapkv));
-  check_second_end(few(small::sentence_kv));
-  check_second_end(few(small::r_kv));
+  ZOOMR_NIGHTLY(check_second_end(few(small::sentence_kv)));
+  ZOOMR_NIGHTLY(check_second_end(few(small::r_kv)));
 }
 
 TEST_CASE("forks of policies that give up pages, and that do nothing at all") {
   check_forks(small::full, 13);
-  check_forks(small::summary_only, 14);
+  ZOOMR_NIGHTLY(check_forks(small::summary_only, 14));
   check_forks(small::full, 15, 6, 20);
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("forks over tiers: a copy comes where the arena still had another page
     for (index_t v = 0; v < most_voices; ++v) compare(host.at(v).log, device.at(v).log);
   };
   check(small::quest, 15);
-  check(small::h2o, 16);
+  ZOOMR_NIGHTLY(check(small::h2o, 16));
 }
 
 TEST_CASE("over tiers a copy counts where the arena still has what its page held before") {

@@ -4,6 +4,7 @@
 #include <cache/support/model_logits.hpp>
 #include <cache/support/small_policies.hpp>
 #include <support/mutations.hpp>
+#include <support/nightly.hpp>
 #include <support/stride.hpp>
 
 #include <doctest/doctest.h>
@@ -104,9 +105,9 @@ TEST_CASE("numbers in fewer bytes, under scales") {
     }
   };
   same(small::r_kv, kind::peaked);
-  same(small::pinned_prompt, kind::peaked);
-  same(small::h2o, kind::uniform);
-  same(small::sentence_kv, kind::peaked);
+  ZOOMR_NIGHTLY(same(small::pinned_prompt, kind::peaked));
+  ZOOMR_NIGHTLY(same(small::h2o, kind::uniform));
+  ZOOMR_NIGHTLY(same(small::sentence_kv, kind::peaked));
 }
 TEST_CASE("several sequences") {
   check_together(small::r_kv, 40);
