@@ -50,8 +50,8 @@ cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.h
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
 cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
-cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
-cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
+cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp
+cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/summaries.cuh
