@@ -117,8 +117,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
   /// `append` and `attend` at once.
   /// @cost  as `attend`, and 1 launch more only where tokens of prompts are in the step, or eviction observes
-  /// attention:
-  ///        of a step after the prompts, where config.max_draft_tokens is 1, 2 launches for each layer
+  ///        attention: of a step after the prompts, where config.max_draft_tokens is 1, 2 launches for each layer
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
               view<Number, 3> out, view<float, 2> lse, stream_ref stream) {
@@ -191,8 +190,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `needs_second_pass` was told; a prompt's tokens are all accepted,
-  /// or none
-  /// @param stream     of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
+  ///                  or none
+  /// @param stream    of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
   ///                  choice are enqueued here; and what evicts tokens that are due, with the summaries of what is left
   void commit(view<const index_t> accepted, stream_ref stream) {
     expect_commit(accepted, queries_needed());
@@ -262,8 +261,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void expect_attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out) const {
     const shape& model = expect_layer("attend", layer);
-    expect_shape("attend: queries are", queries, model.heads),
-        expect_shape("attend: out is", out, model.heads, Values::width);
+    expect_shape("attend: queries are", queries, model.heads);
+    expect_shape("attend: out is", out, model.heads, Values::width);
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {

@@ -20,7 +20,7 @@ namespace zoomr::inline v0 {
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
-/// made again
+///         made again
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
                  stream_ref stream) {
@@ -36,7 +36,7 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 /// @param to  of the same policy, model, scales and logits; its other limits may differ
 /// @throws as to_host
 /// @cost   waits for the stream; 2 copies for each page and layer, one for each KV lane's summaries, and each row of a
-/// choice
+///         choice
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
                    stream_ref stream) {

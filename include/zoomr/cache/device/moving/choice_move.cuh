@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Choices that stay active, on their way between a host's cache and a device's (moving.cuh). The host has them in a
-// log of words, the device each in a place of the sequence's ring.
+// L6. Choices that stay active, on their way between a host's cache and a device's (sequence_move.cuh). The host has
+// them in a log of words, the device each in a place of the sequence's ring.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
