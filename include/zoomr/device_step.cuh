@@ -54,9 +54,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @cost  one copy, 2 launches; 3 if one choice serves all layers
   void start(stream_ref stream) {
     upload(stream);
-    const auto now = enqueue();
-    now.update_index(stream);
-    now.choices().begin(stream);
+    const auto launches = enqueue();
+    launches.update_index(stream);
+    launches.choices().begin(stream);
     core_->step.layers.start();
   }
 
@@ -110,9 +110,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
               stream_ref stream) {
     expect_attend(layer, queries, out);
     core_->step.layers.expect_queries("attend", layer);
-    const auto now = enqueue();
-    now.see(layer, queries, stream);
-    now.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, stream);
+    const auto launches = enqueue();
+    launches.see(layer, queries, stream);
+    launches.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, stream);
     core_->step.layers.see(layer);
   }
   /// `append` and `attend` at once.
@@ -121,8 +121,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
               view<Number, 3> out, view<float, 2> lse, stream_ref stream) {
-    const auto now = enqueue();
-    if (!now.stores()) {
+    const auto launches = enqueue();
+    if (!launches.stores()) {
       append(layer, keys, values, stream);
       attend(layer, queries, out, lse, stream);
       return;
@@ -131,9 +131,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     expect_attend(layer, queries, out);
     core_->step.layers.append(layer);
     core_->step.layers.expect_queries("attend", layer);
-    const auto in = now.to_store(layer, queries, keys, values, stream);
-    now.see(layer, queries, stream);
-    now.attend(in, out, lse, stream);
+    const auto in = launches.to_store(layer, queries, keys, values, stream);
+    launches.see(layer, queries, stream);
+    launches.attend(in, out, lse, stream);
     core_->step.layers.see(layer);
   }
   template <class Number>
@@ -158,9 +158,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     expect_extents("list_slots: slots are", slots, {{(std::max)(least, slots.extent(0)), rows, slots.extent(2)}});
     expect_extents("list_slots: counts are", counts, {{(std::max)(least, counts.extent(0)), rows}});
     core_->step.layers.expect_queries("list_slots", layer);
-    const auto now = enqueue();
-    now.see(layer, queries, stream);
-    now.list_slots(layer, queries, slots, counts, stream);
+    const auto launches = enqueue();
+    launches.see(layer, queries, stream);
+    launches.list_slots(layer, queries, slots, counts, stream);
     core_->step.layers.see(layer);
   }
 

@@ -63,9 +63,9 @@ class grouped_step {
   }
   /// Why an item has failed in some group, or nullptr. It is committed in none.
   const char* failure(index_t item) const {
-    const char* why = any().failure(item);
-    for (const step_type& group_step : steps_->group_steps) why = why == nullptr ? group_step.failure(item) : why;
-    return why;
+    const char* cause = any().failure(item);
+    for (const step_type& group_step : steps_->group_steps) cause = cause == nullptr ? group_step.failure(item) : cause;
+    return cause;
   }
   /// The step of one group, for what differs between them: `slot`, `moved_slots`.
   const step_type& group(index_t g) const {
@@ -179,10 +179,10 @@ class grouped_step {
   void share_failures() {
     any();
     for (index_t i = 0; pool_of<Placement, T>::may_fail && i < items(); ++i) {
-      const char* const why = failure(i);
+      const char* const cause = failure(i);
       for (step_type& group_step : steps_->group_steps) {
-        if (why == nullptr || group_step.at(i).failed) continue;
-        group_step.core_->failures[static_cast<std::size_t>(group_step.at(i).seq)] = why;
+        if (cause == nullptr || group_step.at(i).failed) continue;
+        group_step.core_->failures[static_cast<std::size_t>(group_step.at(i).seq)] = cause;
         group_step.at(i).failed = true;
       }
     }
@@ -201,7 +201,7 @@ class grouped_step {
     if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
     bool done = false;
     ZOOMR_TRY { done = prepare(g + 1, item, accepted); }
-    ZOOMR_CATCH(const error& why) {
+    ZOOMR_CATCH(const error& cause) {
       undo_commit(*in.core_, in.at(item));
       detail::rethrow();
     }

@@ -328,8 +328,8 @@ template <class Number>
 view<const float, 3> step<T, Placement>::widened(const char* call, index_t layer, view<Number, 3> queries) {
   const shape& model = expect_layer(call, layer);
   ZOOMR_EXPECTS(core_->limits.half_queries, std::string(call) + ": queries of 16 bits need config.half_queries");
-  const extents<3> wanted{{tokens_, model.heads, model.head_dim}};
-  if (!queries.has_shape(wanted)) expect_extents((std::string(call) + ": queries are").c_str(), queries, wanted);
+  const extents<3> expected{{tokens_, model.heads, model.head_dim}};
+  if (!queries.has_shape(expected)) expect_extents((std::string(call) + ": queries are").c_str(), queries, expected);
   return core_->halves.widened(queries);
 }
 

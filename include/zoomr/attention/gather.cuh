@@ -115,9 +115,9 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
       }
     } else if (tile < tiles()) {
       const index_t tokens = tokens_of(tile);
-      const index_t all = layout::reads_whole_tiles ? layout::stage : tokens * pieces;
+      const index_t copies = layout::reads_whole_tiles ? layout::stage : tokens * pieces;
 #pragma unroll 1
-      for (index_t i = thread; i < all; i += layout::threads) {
+      for (index_t i = thread; i < copies; i += layout::threads) {
         if (i / pieces < tokens) {
           copy_piece(tile, i / pieces, i % pieces);
           continue;

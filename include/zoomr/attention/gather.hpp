@@ -83,13 +83,13 @@ void gather_within(view<const token_range> ranges, token_range bounds, view<cons
   const run_places of_page(any_lane.rows, page_tokens);
   run_places of_others[std::size_t{ahead + 1}];  // of the last runs that are not whole pages
   index_t found = 0, others = 0;
-  const auto attend = [&](const asked_run& now, const asked_run& next) {
-    const lane_queries<Lane, Hook>& lane = *now.lane;
+  const auto attend = [&](const asked_run& current, const asked_run& next) {
+    const lane_queries<Lane, Hook>& lane = *current.lane;
     if constexpr (ends) {
-      for (index_t q = 0; now.begins && q < lane.queries.size(); ++q) end_stretch(*lane.queries[q].state);
+      for (index_t q = 0; current.begins && q < lane.queries.size(); ++q) end_stretch(*lane.queries[q].state);
     }
-    attend_run(path, now.run, next.run, lane.queries, widths, lane.scale,
-               hooked<Hook>{*lane.hook, now.slot, lane.first_query});
+    attend_run(path, current.run, next.run, lane.queries, widths, lane.scale,
+               hooked<Hook>{*lane.hook, current.slot, lane.first_query});
   };
   const auto at = [&](index_t run) -> asked_run& { return last_ones[run % (ahead + 1)]; };
   [[maybe_unused]] stretch_walk walk;
@@ -195,8 +195,9 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
     for (index_t i = 0; i < count; ++i) asking[i] = {queries[head + i].data(), &states[head + i]};
-    const detail::lane_queries<Lane, Hook> one{&kv_lane, {asking, {count}}, scale, &hook, head};
-    detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&one, {1}), path);
+    const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {asking, {count}}, scale, &hook, head};
+    detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&row_queries, {1}),
+                          path);
   }
 }
 

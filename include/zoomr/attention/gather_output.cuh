@@ -54,11 +54,11 @@ inline constexpr index_t least_tiles = 4;
 /// or after the result's `splits` has nothing to read.
 __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_t split, index_t splits) {
   if (tokens == 0) return {0, 0, 1};
-  const index_t wanted = (tokens + splits * tile - 1) / (splits * tile);
-  const index_t each = (wanted < least_tiles ? least_tiles : wanted) * tile;
-  const index_t first = split * each;
+  const index_t tiles = (tokens + splits * tile - 1) / (splits * tile);
+  const index_t length = (tiles < least_tiles ? least_tiles : tiles) * tile;
+  const index_t first = split * length;
   const index_t left = tokens - first;
-  return {first, left < each ? left : each, (tokens + each - 1) / each};
+  return {first, left < length ? left : length, (tokens + length - 1) / length};
 }
 
 /// What one block works on, and what it does with the states of its warps. A head is counted from the first of the
@@ -118,15 +118,15 @@ struct gather_output {
   /// `numbers(i, j)` number j of its output.
   template <class Ends, class Numbers>
   __device__ static four_dims merged(index_t parts, Ends ends, Numbers numbers) {
-    four_dims all;
-    for (index_t i = 0; i < parts; ++i) all.max = quick_max(all.max, ends(i, 0));
-    const float base = all.max == -infinity ? 0.0f : all.max;
+    four_dims merged_state;
+    for (index_t i = 0; i < parts; ++i) merged_state.max = quick_max(merged_state.max, ends(i, 0));
+    const float base = merged_state.max == -infinity ? 0.0f : merged_state.max;
     for (index_t i = 0; i < parts; ++i) {
       const float scale = quick_exp2(ends(i, 0) - base);
-      all.sum = fused(scale, ends(i, 1), all.sum);
-      for (index_t j = 0; j < 4; ++j) all.out[j] = fused(scale, numbers(i, j), all.out[j]);
+      merged_state.sum = fused(scale, ends(i, 1), merged_state.sum);
+      for (index_t j = 0; j < 4; ++j) merged_state.out[j] = fused(scale, numbers(i, j), merged_state.out[j]);
     }
-    return all;
+    return merged_state;
   }
 
   /// What the block's warps have left of a head, from dimension `d` on.

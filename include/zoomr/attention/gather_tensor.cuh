@@ -54,9 +54,9 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
   }
 
   /// @param first  this warp's first head of the row
-  /// @param each   heads of a query token
-  __device__ void remember_tokens(index_t first, index_t each) {
-    for (index_t r = 0; r < 2; ++r) token_bits[r] = 1u << (first + row() + 8 * r) / each;
+  /// @param token_heads  heads of a query token
+  __device__ void remember_tokens(index_t first, index_t token_heads) {
+    for (index_t r = 0; r < 2; ++r) token_bits[r] = 1u << (first + row() + 8 * r) / token_heads;
   }
 
   /// Word `i` of a piece as operands, two numbers in each.
@@ -94,11 +94,11 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
           if constexpr (pairs == 2) {
             operands(key, first_word + step, both);
           } else {
-            unsigned one[1];
-            operands(key, first_word + 2 * step, one);
-            both[0] = one[0];
-            operands(key, first_word + 2 * step + 1, one);
-            both[1] = one[0];
+            unsigned word[1];
+            operands(key, first_word + 2 * step, word);
+            both[0] = word[0];
+            operands(key, first_word + 2 * step + 1, word);
+            both[1] = word[0];
           }
           mma_16x8x16<multiplied>(logit[half], query[i * steps + step], both);
         }
@@ -119,12 +119,12 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
       __syncthreads();
 #pragma unroll
       for (index_t i = 0; i < 8; ++i) {
-        float all = 0.0f;
+        float logit_sum = 0.0f;
 #pragma unroll
         for (index_t part = 0; part < dim_parts; ++part) {
-          all += products[((token_part() * dim_parts + part) * 8 + i) * warp_lanes + warp_lane];
+          logit_sum += products[((token_part() * dim_parts + part) * 8 + i) * warp_lanes + warp_lane];
         }
-        logit[i / 4][i % 4] = all;
+        logit[i / 4][i % 4] = logit_sum;
       }
     }
   }
@@ -138,10 +138,10 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
       float highest = max[r];
 #pragma unroll
       for (index_t i = 0; i < 4; ++i) {
-        float& one = logit[i / 2][2 * r + i % 2];
+        float& own_logit = logit[i / 2][2 * r + i % 2];
         const index_t of_tile = token(i / 2, 2 * quarter() + i % 2);
-        one = of_tile < tokens && attended(of_tile, token_bits[r]) ? logits(one, of_tile, head) : -infinity;
-        highest = quick_max(highest, one);
+        own_logit = of_tile < tokens && attended(of_tile, token_bits[r]) ? logits(own_logit, of_tile, head) : -infinity;
+        highest = quick_max(highest, own_logit);
       }
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 1));
       highest = quick_max(highest, __shfl_xor_sync(all_lanes, highest, 2));
@@ -158,9 +158,9 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
       }
 #pragma unroll
       for (index_t i = 0; i < 4; ++i) {
-        float& one = logit[i / 2][2 * r + i % 2];
-        one = quick_exp2(one - base);
-        sum[r] += one;
+        float& own_logit = logit[i / 2][2 * r + i % 2];
+        own_logit = quick_exp2(own_logit - base);
+        sum[r] += own_logit;
       }
     }
   }

@@ -111,10 +111,10 @@ struct gather_warp {
     }
   }
   /// @param first  this warp's first head of the row
-  /// @param each   heads of a query token
-  __device__ void remember_tokens(index_t first, index_t each) {
+  /// @param token_heads  heads of a query token
+  __device__ void remember_tokens(index_t first, index_t token_heads) {
 #pragma unroll
-    for (index_t h = 0; h < heads; ++h) token_bits[h] = 1u << (first + h) / each;
+    for (index_t h = 0; h < heads; ++h) token_bits[h] = 1u << (first + h) / token_heads;
   }
 
   /// This thread's numbers of a key or a value: the first `Dims`, of a row that begins at `first` of the stages.

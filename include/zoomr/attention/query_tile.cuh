@@ -53,7 +53,7 @@ struct shared_list {
 /// @cost  O(edges * count * log ranges / threads); 2 barriers for as many edges as there are threads, and 2
 template <class Lists>
 __device__ index_t order_edges(block_threads& block, const Lists& list, index_t count, view<index_t> to) {
-  index_t all = 0;
+  index_t edge_count = 0;
   for (index_t j = 0; j < count; ++j) {
     const range_edges edges = list(j);
     for (index_t i = block.thread(); i < edges.count(); i += block.size()) {
@@ -63,14 +63,14 @@ __device__ index_t order_edges(block_threads& block, const Lists& list, index_t 
       }
       to[rank] = edges[i];
     }
-    all += edges.count();
+    edge_count += edges.count();
   }
   __syncthreads();
   index_t different = 0;
   index_t largest = -1;
-  for (index_t begin = 0; begin < all; begin += block.size()) {
+  for (index_t begin = 0; begin < edge_count; begin += block.size()) {
     const index_t i = begin + block.thread();
-    const index_t value = i < all ? to[i] : -1;
+    const index_t value = i < edge_count ? to[i] : -1;
     const scanned<index_t> earlier = block.max_before(value);
     const index_t before = earlier.before > largest ? earlier.before : largest;
     const scanned<index_t> place = block.sum_before<index_t>(value > before ? 1 : 0);

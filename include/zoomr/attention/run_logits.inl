@@ -10,15 +10,15 @@ namespace zoomr::inline v0::detail::ZOOMR_PATH {
 struct bias_of_run {
   const model_logits& hook;
   index_t first_slot;
-  index_t first = 0;      // position of the first token
-  bool together = false;  // the other tokens are at the positions after it
+  index_t first = 0;         // position of the first token
+  bool consecutive = false;  // the other tokens are at the positions after it
   // Of each number of a vector: the position and the slope of its query, and its token, from that of the first on.
   index_t positions[std::size_t{simd}], tokens[std::size_t{simd}];
   float slopes[std::size_t{simd}];
 
   [[gnu::noinline]] bias_of_run(const model_logits& of_model, const run_logits& run)
       : hook(of_model), first_slot(run.first_slot), first(hook.position_of_key(run.first_slot)) {
-    together =
+    consecutive =
         hook.positions.plain() && hook.position_of_key(run.first_slot + run.tokens - 1) - first == run.tokens - 1;
     index_t head = hook.head(run.first_query), position = hook.position(run.first_query);
     for (index_t q = 0; q < run.queries; ++q) {
@@ -36,15 +36,15 @@ struct bias_of_run {
   /// A vector of logits, of which the first is that of token `t` of the run.
   [[gnu::always_inline]] floats operator()(index_t t, floats logits) const {
     ints keys;
-    if (together) {
+    if (consecutive) {
       keys = from_memory<ints>(tokens) + (first + t);
     } else {
       index_t at[std::size_t{simd}];
       for (index_t i = 0; i < simd; ++i) at[i] = hook.position_of_key(first_slot + t + tokens[i]);
       keys = from_memory<ints>(at);
     }
-    const floats apart = __builtin_convertvector(keys - from_memory<ints>(positions), floats);
-    return fused(load(slopes), apart, logits);
+    const floats distances = __builtin_convertvector(keys - from_memory<ints>(positions), floats);
+    return fused(load(slopes), distances, logits);
   }
 };
 
@@ -52,19 +52,19 @@ struct bias_of_run {
 [[gnu::flatten, gnu::noinline]] inline void change(const model_logits& hook, const run_logits& run) {
   if (hook.lane.plain()) return;
   const float cap = hook.lane.soft_cap;
-  const index_t all = run.tokens * run.queries, together = simd / run.queries;
+  const index_t numbers = run.tokens * run.queries, vector_tokens = simd / run.queries;
   index_t i = 0;
   if (hook.lane.slopes.size() == 0) {
-    for (; i + simd <= all; i += simd) to_memory(soft_capped(load(run.logits + i), cap), run.logits + i);
+    for (; i + simd <= numbers; i += simd) to_memory(soft_capped(load(run.logits + i), cap), run.logits + i);
   } else {
     const bias_of_run bias(hook, run);
-    for (index_t t = 0; i + simd <= all; i += simd, t += together) {
+    for (index_t t = 0; i + simd <= numbers; i += simd, t += vector_tokens) {
       const floats logits = load(run.logits + i);
       to_memory(bias(t, cap == 0.0f ? logits : soft_capped(logits, cap)), run.logits + i);
     }
   }
   const index_t done = i / run.queries;
-  if (i < all) hook({run.logits + i, run.tokens - done, run.queries, run.first_slot + done, run.first_query});
+  if (i < numbers) hook({run.logits + i, run.tokens - done, run.queries, run.first_slot + done, run.first_query});
 }
 
 /// Of one query.

@@ -64,11 +64,12 @@ struct tensor_query {
 #pragma unroll
     for (index_t step = 0; step < own_stretches * steps; ++step) {
       for (const unsigned word : {query[step][r], query[step][r + 2]}) {
-        for (const unsigned one : {word & 0x7fffu, word >> 16 & 0x7fffu}) largest = one > largest ? one : largest;
+        for (const unsigned magnitude : {word & 0x7fffu, word >> 16 & 0x7fffu})
+          largest = magnitude > largest ? magnitude : largest;
       }
     }
-    for (unsigned apart = 1; apart <= 2; ++apart) {
-      const unsigned other = __shfl_xor_sync(all_lanes, largest, apart);
+    for (unsigned distance = 1; distance <= 2; ++distance) {
+      const unsigned other = __shfl_xor_sync(all_lanes, largest, distance);
       largest = other > largest ? other : largest;
     }
     const unsigned exponent = largest >> 7 > 15 ? largest >> 7 : 15;  // below, the power has none of its own

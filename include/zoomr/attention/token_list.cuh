@@ -63,13 +63,13 @@ struct tiered_layer : stored_layer<T> {
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) - from) / static_cast<std::int64_t>(sizeof(T));
   }
   ZOOMR_HD std::int64_t offset(index_t slot, index_t kv_head) const {
-    const bool here = slot < arena_end;
-    if (here && part_bits > 0) {
+    const bool in_arena = slot < arena_end;
+    if (in_arena && part_bits > 0) {
       const index_t page = slot >> this->page_bits, in_page = slot & ((1 << this->page_bits) - 1);
       kv_head = page & ((1 << part_bits) - 1);
       slot = page >> part_bits << this->page_bits | in_page;
     }
-    return stored_layer<T>::offset(here ? slot : slot - arena_end, kv_head) + (here ? 0 : to_host);
+    return stored_layer<T>::offset(in_arena ? slot : slot - arena_end, kv_head) + (in_arena ? 0 : to_host);
   }
 };
 

@@ -70,9 +70,9 @@ class stream_file {
   ~stream_file() { ::close(file_); }
 
   [[noreturn]] void fail(const char* done) const {
-    const int why = errno;
+    const int code = errno;
     detail::raise(errc::storage,
-                  "the file " + path_ + " cannot be " + done + ": " + std::generic_category().message(why));
+                  "the file " + path_ + " cannot be " + done + ": " + std::generic_category().message(code));
   }
   // One call that is made again if it is interrupted.
   template <class Call>
@@ -183,9 +183,9 @@ class file_sink final : public byte_sink, private detail::stream_file {
   }
 
   [[noreturn]] void fail_writing() {
-    const int why = errno;
+    const int code = errno;
     take_back();
-    errno = why;
+    errno = code;
     fail("written");
   }
   // Once.

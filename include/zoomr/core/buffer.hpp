@@ -20,20 +20,20 @@
 namespace zoomr::inline v0 {
 
 namespace detail {
-[[noreturn]] inline void refuse_memory(byte_count wanted) {
-  raise(errc::capacity, "cannot allocate " + (wanted > 0 ? std::to_string(wanted) + " bytes of " : "") + "host memory");
+[[noreturn]] inline void refuse_memory(byte_count bytes) {
+  raise(errc::capacity, "cannot allocate " + (bytes > 0 ? std::to_string(bytes) + " bytes of " : "") + "host memory");
 }
 }  // namespace detail
 
 /// What `make()` returns. Caches construct themselves within it, so that whatever cannot be allocated, buffers or
 /// tables of the standard library, is the same error.
-/// @param wanted  bytes that it allocates, for the sentence; 0: a few
+/// @param bytes  bytes that it allocates, for the sentence; 0: a few
 /// @throws error(capacity) where there is no memory for what it allocates, by whatever means
 template <class Make>
-auto allocated(byte_count wanted, Make make) {
+auto allocated(byte_count bytes, Make make) {
   ZOOMR_TRY { return make(); }
-  ZOOMR_CATCH(const std::bad_alloc& why) { detail::refuse_memory(wanted); }
-  ZOOMR_CATCH(const std::length_error& why) { detail::refuse_memory(wanted); }  // a vector that no address space holds
+  ZOOMR_CATCH(const std::bad_alloc& cause) { detail::refuse_memory(bytes); }
+  ZOOMR_CATCH(const std::length_error& cause) { detail::refuse_memory(bytes); }  // a vector that no address space holds
 }
 
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.

@@ -24,8 +24,8 @@ class carver {
   template <class T>
   T* take(std::int64_t count) {
     T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
-    const byte_count wanted = bounded_product({count, sizeof(T)});
-    used_ += (wanted + alignment - 1) / alignment * alignment;
+    const byte_count bytes = bounded_product({count, sizeof(T)});
+    used_ += (bytes + alignment - 1) / alignment * alignment;
     if (used_ > too_many_bytes) used_ = too_many_bytes;
     return piece;
   }

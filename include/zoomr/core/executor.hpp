@@ -56,9 +56,9 @@ class executor {
   constexpr std::int64_t worth() const { return worth_; }
   /// As many of the threads as can work now: all of them, unless they come and go.
   executor present() const {
-    executor now = *this;
-    if (present_ != nullptr) now.threads_ = (std::min)(threads_, present_(run_));
-    return now;
+    executor copy = *this;
+    if (present_ != nullptr) copy.threads_ = (std::min)(threads_, present_(run_));
+    return copy;
   }
 
   /// @pre  pieces <= threads(), or it is serial

@@ -67,9 +67,9 @@ ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {
   return static_cast<token_class>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-/// True if `classes` has any of the flags of `wanted`.
-ZOOMR_HD constexpr bool has(token_class classes, token_class wanted) {
-  return (static_cast<unsigned>(classes) & static_cast<unsigned>(wanted)) != 0;
+/// True if `classes` has any of the flags of `mask`.
+ZOOMR_HD constexpr bool has(token_class classes, token_class mask) {
+  return (static_cast<unsigned>(classes) & static_cast<unsigned>(mask)) != 0;
 }
 
 }  // namespace zoomr::inline v0

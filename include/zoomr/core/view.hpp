@@ -137,8 +137,8 @@ inline std::string extents_text(const index_t* extents, int rank) {
   for (int d = 0; d < rank; ++d) text += (d > 0 ? ", " : "") + std::to_string(extents[d]);
   return text + "]";
 }
-[[noreturn]] inline void refuse_extents(const char* what, const index_t* found, const index_t* wanted, int rank) {
-  const std::string shape = extents_text(found, rank), wanted_shape = extents_text(wanted, rank);
+[[noreturn]] inline void refuse_extents(const char* what, const index_t* found, const index_t* expected, int rank) {
+  const std::string shape = extents_text(found, rank), wanted_shape = extents_text(expected, rank);
   raise_precondition(std::string(what) + " " + shape + ", wanted " + wanted_shape +
                      (shape == wanted_shape ? " with a last dimension that has no gaps" : ""));
 }
@@ -154,11 +154,11 @@ std::string shape_text(const extents<Rank>& shape) {
 /// @param what  the call and what was given: "append: keys are"
 /// @throws precondition_error for other extents, or if the last dimension has gaps
 template <class T, int Rank>
-void expect_extents(const char* what, const view<T, Rank>& array, const extents<Rank>& wanted) {
-  if (array.has_shape(wanted)) return;
+void expect_extents(const char* what, const view<T, Rank>& array, const extents<Rank>& expected) {
+  if (array.has_shape(expected)) return;
   extents<Rank> found{};
   for (int d = 0; d < Rank; ++d) found.at[d] = array.extent(d);
-  detail::refuse_extents(what, found.at, wanted.at, Rank);
+  detail::refuse_extents(what, found.at, expected.at, Rank);
 }
 
 }  // namespace zoomr::inline v0

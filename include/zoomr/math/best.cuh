@@ -90,7 +90,7 @@ class best_walk {
   __device__ bool shares() const { return limits_.share > 0.0f; }
   __device__ bool full(const best_part& taken) const {
     return taken.count >= limits_.segments || (limits_room() && taken.tokens >= limits_.room) ||
-           (shares() && taken.mass >= wanted_);
+           (shares() && taken.mass >= votes_);
   }
 
   __device__ best_part part_of(index_t id, std::uint64_t word) const {
@@ -136,26 +136,26 @@ class best_walk {
     }
     highest = block_.largest(highest);
     if (shares()) want(limits_.wanted(block_.sum(keys)), highest);
-    const best_part all = sum(of_thread);
-    if (all.count == 0 || full({})) return;  // nothing is taken
+    const best_part total = sum(of_thread);
+    if (total.count == 0 || full({})) return;  // nothing is taken
     bound_ = none;
-    if (!full(all)) return;  // everything is taken
+    if (!full(total)) return;  // everything is taken
     shift_ = 64 - __clzll(static_cast<long long>(highest ^ block_.smallest(lowest)));
     bound_ = digits(highest);
-    best_part left = all;
+    best_part left = total;
     while (shift_ > 0 && left.count > 1) left = next_digit();
     ties_ = true;
     one_tie_ = left.count == 1;
   }
 
-  // Keys descend from k1 = key_of(highest); C(n) is the sum of the first n, and `wanted` a share of C(all). One item is
+  // Keys descend from k1 = key_of(highest); C(n) is the sum of the first n, and `votes` a share of C(all). One item is
   // taken whatever its key: k1 >= wanted takes no more. Else wanted <= 0 means that all keys are below 0: C falls from
   // k1, and no C(n) >= wanted. Else C rises and then falls to C(all) >= wanted: once C(n) >= wanted, it stays so.
-  __device__ void want(votes_t wanted, std::uint64_t highest) {
-    wanted_ = wanted;
-    const bool one_is_enough = key_of(highest) >= wanted;
+  __device__ void want(votes_t votes, std::uint64_t highest) {
+    votes_ = votes;
+    const bool one_is_enough = key_of(highest) >= votes;
     if (one_is_enough && limits_.segments > 1) limits_.segments = 1;
-    if (one_is_enough || wanted <= 0) limits_.share = 0.0f;
+    if (one_is_enough || votes <= 0) limits_.share = 0.0f;
   }
 
   // Narrows the bound to the digit with which a limit is reached.
@@ -168,13 +168,13 @@ class best_walk {
     best_part before = better_ + scan(of_thread).before;
     for (index_t i = 0; i < own_digits; ++i) {
       const index_t digit = own_digit(i);
-      const best_part mine = counted(digit);
-      if (!full(before) && full(before + mine)) {
-        const std::int64_t found[] = {digit,      before.count, before.tokens, before.mass,
-                                      mine.count, mine.tokens,  mine.mass};
+      const best_part digit_part = counted(digit);
+      if (!full(before) && full(before + digit_part)) {
+        const std::int64_t found[] = {
+            digit, before.count, before.tokens, before.mass, digit_part.count, digit_part.tokens, digit_part.mass};
         for (index_t j = 0; j < 7; ++j) scratch_.reached[j] = found[j];
       }
-      before = before + mine;
+      before = before + digit_part;
       clear(digit);  // for the next digit, whose items are counted after the barrier
     }
     __syncthreads();
@@ -226,7 +226,7 @@ class best_walk {
   Items items_;
   take_limits limits_;
   votes_t least_;
-  votes_t wanted_ = 0;
+  votes_t votes_ = 0;
   int shift_ = 0;                // of the words: below it digits are not looked at
   std::uint64_t bound_ = ~none;  // the digits of what reaches a limit; what is above is taken
   bool ties_ = false;            // something has the digits of the bound, and is walked by id

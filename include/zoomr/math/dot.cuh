@@ -33,7 +33,8 @@ __device__ inline float warp_sums(float (&partial)[std::size_t{partial_sums}]) {
 
 /// Adds up one value over the threads of a warp in the contract's order, for all threads; all call it.
 __device__ inline float warp_sum(float partial) {
-  for (int apart = partial_sums / 2; apart > 0; apart /= 2) partial += __shfl_xor_sync(all_lanes, partial, apart);
+  for (int distance = partial_sums / 2; distance > 0; distance /= 2)
+    partial += __shfl_xor_sync(all_lanes, partial, distance);
   return partial;
 }
 

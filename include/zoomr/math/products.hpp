@@ -16,8 +16,8 @@ struct row_places {
   std::int64_t at[16] = {};
 
   row_places() = default;
-  row_places(std::int64_t apart, index_t rows) {
-    for (index_t r = 0; r < 16; ++r) at[r] = (r < rows ? r : rows - 1) * apart;
+  row_places(std::int64_t stride, index_t rows) {
+    for (index_t r = 0; r < 16; ++r) at[r] = (r < rows ? r : rows - 1) * stride;
   }
 };
 
@@ -67,7 +67,7 @@ inline void exponentials(cpu_path path, view<float> x, float from) {
 /// @param x  at most 2^22; overwritten
 inline float log_sum_of_exponentials(cpu_path path, view<float> x) {
   float largest = -infinity;
-  for (const float one : x) largest = is_nan(one) || one > largest ? one : largest;
+  for (const float number : x) largest = is_nan(number) || number > largest ? number : largest;
   if (!(largest > -infinity && largest < infinity)) return largest;
   exponentials(path, x, largest);
   votes_t units = 0;

@@ -145,23 +145,23 @@ template <index_t Queries, class T>
 /// @param queries, out  [Queries]  rows of the whole
 template <index_t Queries, class T>
 void products_of(view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
-  constexpr index_t together = 16;         // rows
-  constexpr index_t ahead = 2 * together;  // rows between those that are read and those that are asked for
+  constexpr index_t block_rows = 16;         // rows
+  constexpr index_t ahead = 2 * block_rows;  // rows between those that are read and those that are asked for
   const index_t dims = queries.extent(1);
   const index_t count = out.extent(1);
   const float* query[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) query[q] = queries.data() + q * queries.stride(0);
-  float block[std::size_t{row_products_size<Queries>(together)}];
-  const row_places all(stride, together), last(stride, (count - 1) % together + 1);
+  float block[std::size_t{row_products_size<Queries>(block_rows)}];
+  const row_places whole(stride, block_rows), last(stride, (count - 1) % block_rows + 1);
   const auto placed = [&](index_t r) -> placed_rows<T> {
-    return {rows + r * stride, count - r < together ? last.at : all.at};
+    return {rows + r * stride, count - r < block_rows ? last.at : whole.at};
   };
-  for (index_t r = 0; r < count; r += together) {
-    const index_t here = count - r < together ? count - r : together;
-    row_products<Queries>(query, placed(r), here, placed(r + ahead < count ? r + ahead : r), dims, block);
+  for (index_t r = 0; r < count; r += block_rows) {
+    const index_t rows_here = count - r < block_rows ? count - r : block_rows;
+    row_products<Queries>(query, placed(r), rows_here, placed(r + ahead < count ? r + ahead : r), dims, block);
     for (index_t q = 0; q < Queries; ++q) {
       float* const row = out.data() + q * out.stride(0) + r;
-      for (index_t i = 0; i < here; ++i) row[i] = block[i * Queries + q];
+      for (index_t i = 0; i < rows_here; ++i) row[i] = block[i * Queries + q];
     }
   }
 }

@@ -43,9 +43,9 @@ class softmax {
       const softmax_logit x = logit_(i);
       if (x.takes_part && x.value > largest_) largest_ = x.value;
     }
-    votes_t all = 0;
-    for (index_t i = 0; i < n; ++i) all += units(i);
-    sum_up(all);
+    votes_t weights = 0;
+    for (index_t i = 0; i < n; ++i) weights += units(i);
+    sum_up(weights);
   }
 
   /// For those who find the largest logit, and the sum of all `units`, in their own way; until `sum_up`, only `units`

@@ -160,9 +160,9 @@ class block_file {
       const bool gone = ::unlink(name.c_str()) == 0 || errno == ENOENT;
       if (gone && descriptor < 0) continue;
       if (gone) return descriptor;
-      const int why = errno;
+      const int code = errno;
       if (descriptor >= 0) ::close(descriptor);
-      errno = why;
+      errno = code;
       return -1;
     }
     errno = EEXIST;

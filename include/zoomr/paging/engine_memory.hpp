@@ -63,8 +63,8 @@ struct engine_memory {
 
   /// nullptr, or the sentence that says what is wrong.
   /// @param number_bytes  of the storage type
-  /// @param together      numbers that are stored as one: those of a block, or 1
-  const char* problem(const shape& model, std::size_t number_bytes, index_t together = 1) const {
+  /// @param block_numbers      numbers that are stored as one: those of a block, or 1
+  const char* problem(const shape& model, std::size_t number_bytes, index_t block_numbers = 1) const {
     if (keys.size() != model.layers || (!model.values_in_keys && values.size() != model.layers)) {
       return "config: engine.keys and engine.values need a pointer for each layer";
     }
@@ -72,14 +72,15 @@ struct engine_memory {
     if (page_stride < 1 || head_stride < 1 || token_stride < model.head_dim) {
       return "config: engine's strides must be positive, and token_stride at least head_dim";
     }
-    const kv_strides values_apart = strides_of_values();
-    const bool apart_enough =
-        values_apart.page > 0 && values_apart.head > 0 && values_apart.token >= model.value_width();
-    if (!model.values_in_keys && !apart_enough) {
+    const kv_strides value_strides = strides_of_values();
+    const bool wide_enough =
+        value_strides.page > 0 && value_strides.head > 0 && value_strides.token >= model.value_width();
+    if (!model.values_in_keys && !wide_enough) {
       return "config: engine's strides of values must be positive, and that of tokens at least as wide as a value";
     }
-    for (const kv_strides& of_rows : {strides_of_keys(), values_apart}) {
-      if (of_rows.page % together != 0 || of_rows.head % together != 0 || of_rows.token % together != 0) {
+    for (const kv_strides& of_rows : {strides_of_keys(), value_strides}) {
+      if (of_rows.page % block_numbers != 0 || of_rows.head % block_numbers != 0 ||
+          of_rows.token % block_numbers != 0) {
         return not_in_blocks.text;
       }
     }
@@ -87,8 +88,8 @@ struct engine_memory {
       if (keys[layer] == nullptr) return "config: a pointer of engine is null";
       if (model.values_in_keys) continue;
       if (values[layer] == nullptr) return "config: a pointer of engine is null";
-      const auto apart = reinterpret_cast<std::intptr_t>(values[layer]) - reinterpret_cast<std::intptr_t>(keys[layer]);
-      if (apart % static_cast<std::intptr_t>(number_bytes) != 0) {
+      const auto offset = reinterpret_cast<std::intptr_t>(values[layer]) - reinterpret_cast<std::intptr_t>(keys[layer]);
+      if (offset % static_cast<std::intptr_t>(number_bytes) != 0) {
         return "config: an engine's values must lie whole numbers of the storage type after its keys";
       }
     }

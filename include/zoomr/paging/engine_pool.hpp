@@ -69,8 +69,9 @@ class engine_pool : public page_stock {
     if (!shape_.values_in_keys) {
       const kv_strides of_values = stored(memory_.strides_of_values());
       // The two may be in different arrays: their distance is counted in addresses.
-      const auto apart = reinterpret_cast<std::intptr_t>(memory_.values[layer]) - reinterpret_cast<std::intptr_t>(keys);
-      rows.value_offset = apart / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - of_keys.head);
+      const auto offset =
+          reinterpret_cast<std::intptr_t>(memory_.values[layer]) - reinterpret_cast<std::intptr_t>(keys);
+      rows.value_offset = offset / static_cast<std::intptr_t>(sizeof(T)) + kv_head * (of_values.head - of_keys.head);
       rows.value_stride = of_values.token;
       value_page_stride = of_values.page;
     }

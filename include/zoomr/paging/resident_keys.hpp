@@ -51,8 +51,8 @@ class resident_keys {
       for (index_t i = 0; i < count; ++i) {
         detail::read_row(keys.key(first + t + i), first + t + i, 1.0f, {numbers + i * width_, {width_}});
       }
-      const view<float, 2> some(&out(0, t), {queries.extent(0), count}, {out.stride(0), 1});
-      detail::products(fastest_cpu_path(), queries, numbers, width_, some);
+      const view<float, 2> products(&out(0, t), {queries.extent(0), count}, {out.stride(0), 1});
+      detail::products(fastest_cpu_path(), queries, numbers, width_, products);
     }
   }
   /// One KV lane of rounded keys.

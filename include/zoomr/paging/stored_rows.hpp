@@ -90,12 +90,12 @@ void key_products(const Lane& kv_lane, view<const float, 2> queries, index_t fir
   const index_t at_once = kv_lane.whole_pages() ? slots : 1;
   for (index_t t = 0; t < slots; t += at_once) {
     const auto* const keys = kv_lane.key(first + t);
-    const view<float, 2> some(&out(0, t), {queries.extent(0), at_once}, {out.stride(0), 1});
-    products(fastest_cpu_path(), queries, keys, kv_lane.rows.key_stride, some);
+    const view<float, 2> page_products(&out(0, t), {queries.extent(0), at_once}, {out.stride(0), 1});
+    products(fastest_cpu_path(), queries, keys, kv_lane.rows.key_stride, page_products);
     if constexpr (scales_rows<typename Lane::number>) {  // their pages are whole
       for (index_t slot = 0; slot < slots; ++slot) {
         const float scale = row_scale(keys + slot * kv_lane.rows.key_stride, slot, kv_lane.rows.key_stride);
-        for (index_t q = 0; q < queries.extent(0); ++q) some(q, slot) *= scale;
+        for (index_t q = 0; q < queries.extent(0); ++q) page_products(q, slot) *= scale;
       }
     }
   }

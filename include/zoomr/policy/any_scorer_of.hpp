@@ -27,14 +27,14 @@ class any_scorer_of final : public any_scorer {
   void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
     if constexpr (rows == 0) return;
-    const auto* const all = reinterpret_cast<const number*>(summaries);
+    const auto* const numbers = reinterpret_cast<const number*>(summaries);
     const index_t dims = queries.extent(1);
-    const index_t apart = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);
+    const index_t stride = dims * rows + (scaled ? static_cast<index_t>(sizeof(float) / sizeof(number)) : 0);
     if constexpr (rows == 1 && product_scorer<Scorer>) {
-      products(fastest_cpu_path(), queries, all, apart, scores);
+      products(fastest_cpu_path(), queries, numbers, stride, scores);
       if constexpr (scaled) {
-        const number* summary = all;
-        for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
+        const number* summary = numbers;
+        for (index_t id = 0; id < votes.size(); ++id, summary += stride) {
           const float scale = scale_of(summary, dims);
           for (index_t head = 0; head < queries.extent(0); ++head) {
             scores(head, id) = fused(scores(head, id), scale, -0.0f);
@@ -44,8 +44,8 @@ class any_scorer_of final : public any_scorer {
     } else if constexpr (rows > 0) {
       on_fastest_path([&] {
         for (index_t head = 0; head < queries.extent(0); ++head) {
-          const number* summary = all;
-          for (index_t id = 0; id < votes.size(); ++id, summary += apart) {
+          const number* summary = numbers;
+          for (index_t id = 0; id < votes.size(); ++id, summary += stride) {
             if (votes[id] != not_eligible) scores(head, id) = score_of(queries[head].data(), summary, dims);
           }
         }

@@ -33,16 +33,16 @@ struct kv_lane_attention {
     const index_t half = width / 2;
     const index_t first = t < half ? 0 : t - half;
     const index_t last = scored - 1 - t < half ? scored - 1 : t + half;
-    float all = 0.0f;
+    float group_pool = 0.0f;
     for (index_t head = 0; head < received.extent(0); ++head) {
       float most = received(head, t);
       for (index_t u = first; u <= last; ++u) {
         const float other = received(head, u);
         most = most < other ? other : most;
       }
-      all = sum_of_group || head == 0 ? all + most : all < most ? most : all;
+      group_pool = sum_of_group || head == 0 ? group_pool + most : group_pool < most ? most : group_pool;
     }
-    return all;
+    return group_pool;
   }
 };
 

@@ -30,8 +30,8 @@ struct position_map {
   constexpr index_t first_at(index_t model_position) const {
     const index_t before = count([&](const position_span& span) { return span.first + span.offset < model_position; });
     const index_t begin = before == 0 ? 0 : spans[before - 1].first;
-    const index_t wanted = model_position - (before == 0 ? 0 : spans[before - 1].offset);
-    const index_t first = wanted > begin ? wanted : begin;
+    const index_t position = model_position - (before == 0 ? 0 : spans[before - 1].offset);
+    const index_t first = position > begin ? position : begin;
     return before < spans.size() && spans[before].first < first ? spans[before].first : first;
   }
 

@@ -90,9 +90,9 @@ struct zone_bounds {
 template <class Zones>
 constexpr zone_bounds zones_of_query(const Zones& zone, index_t window, index_t position, index_t prompt_end,
                                      index_t open_begin) {
-  const zone_bounds wanted{0, zone.front(position, prompt_end), zone.back(position, prompt_end, open_begin),
-                           position + 1};
-  return wanted.seen_through(window);
+  const zone_bounds zones{0, zone.front(position, prompt_end), zone.back(position, prompt_end, open_begin),
+                          position + 1};
+  return zones.seen_through(window);
 }
 
 /// The slots of the part of [first, last) that is between the zones: first and last are positions, the result slots.

@@ -20,14 +20,14 @@ concept limited_selector = selector<T> && requires(const T t, index_t room_used)
 /// @cost          O(log segments) for each that is taken; with a `share`, O(segments) to begin
 inline void take_best(best_first& order, const take_limits& limits, const selection_input& input, selection_row& row) {
   const bool shares = limits.share > 0.0f;
-  votes_t all = 0;
+  votes_t total = 0;
   for (index_t id = 0; shares && id < input.tokens.size(); ++id)
-    all += order.votes(id) == not_eligible ? 0 : order.votes(id);
-  const votes_t wanted = limits.wanted(all);
+    total += order.votes(id) == not_eligible ? 0 : order.votes(id);
+  const votes_t share = limits.wanted(total);
   votes_t covered = 0;
   index_t room = limits.room;
   for (index_t taken = 0; taken < limits.segments && room > 0; ++taken) {
-    if (shares && taken > 0 && covered >= wanted) return;
+    if (shares && taken > 0 && covered >= share) return;
     const index_t id = order.next();
     if (id < 0 || order.votes(id) < input.least) return;
     if (input.tokens[id] > room) {

@@ -75,17 +75,17 @@ constexpr index_t unchosen_share(index_t budget) { return budget > 1 ? budget - 
 
 /// The zones of a preset under a budget of attended tokens: sinks and window as they are, if they leave a third of it
 /// to what is chosen; otherwise both are smaller in the same proportion, so that they do.
-constexpr zones within_budget(zones wanted, index_t budget) {
+constexpr zones within_budget(zones zone, index_t budget) {
   const index_t most = unchosen_share(budget);
-  const std::int64_t named = std::int64_t{wanted.sinks} + wanted.recent;
-  if (named <= most && wanted.recent >= 1) return wanted;
-  wanted.sinks = named > most ? static_cast<index_t>(wanted.sinks * std::int64_t{most} / named) : wanted.sinks;
-  wanted.recent = most - wanted.sinks;
-  if (wanted.recent < 1) {
-    wanted.recent = 1;
-    wanted.sinks = most - 1;
+  const std::int64_t named = std::int64_t{zone.sinks} + zone.recent;
+  if (named <= most && zone.recent >= 1) return zone;
+  zone.sinks = named > most ? static_cast<index_t>(zone.sinks * std::int64_t{most} / named) : zone.sinks;
+  zone.recent = most - zone.sinks;
+  if (zone.recent < 1) {
+    zone.recent = 1;
+    zone.sinks = most - 1;
   }
-  return wanted;
+  return zone;
 }
 
 }  // namespace zoomr::inline v0

@@ -26,8 +26,8 @@ namespace zoomr::inline v0::presets {
 /// budget, and of what the prompt keeps, at most.
 constexpr auto sentence_kv_with(index_t tokens, float ratio = 3.0f, every_token refresh = {}) {
   const float retained = ratio * static_cast<float>(tokens);
-  const bool all = ratio <= 0.0f || retained >= 2147483520.0f;
-  const index_t kept = all ? unlimited : static_cast<index_t>(retained);
+  const bool keeps_all = ratio <= 0.0f || retained >= 2147483520.0f;
+  const index_t kept = keeps_all ? unlimited : static_cast<index_t>(retained);
   zones zone = within_budget({.sinks = 32, .recent = 32}, tokens);
   zone.open = tokens > zone.sinks ? tokens - zone.sinks : 0;
   return compose(sentences{},

@@ -128,10 +128,10 @@ constexpr void each(Visit visit) {
 template <class Visit>
 constexpr bool with_name(std::string_view name, Visit visit) {
   bool found = false;
-  each([&](const auto& one) {
-    if (found || name != one.name) return;
+  each([&](const auto& row) {
+    if (found || name != row.name) return;
     found = true;
-    visit(one);
+    visit(row);
   });
   return found;
 }

@@ -79,22 +79,22 @@ struct device_core {
   /// Device memory that such a cache needs.
   static byte_count bytes_of(const cache_sizes& cache) {
     carver count;
-    device_arrays<Policy, T> none;
-    step_table_values<device_table> none_either;
-    carve(none, count, cache, none_either);
+    device_arrays<Policy, T> uncarved;
+    step_table_values<device_table> uncarved_tables;
+    carve(uncarved, count, cache, uncarved_tables);
     return count.used();
   }
 
   /// @throws precondition_error if a tier is too small
   static cache_sizes sized(const shape& model, const any_policy& policy, const config& limits, index_t splits) {
     using placement = decltype(Policy::placement);
-    constexpr pages_in lie = tiered_placement<placement>         ? pages_in::tiers
-                             : pool_of<placement, T>::owns_pages ? pages_in::pool
-                                                                 : pages_in::engine;
-    cache_sizes result(model, policy, limits, splits, lie);
+    constexpr pages_in place = tiered_placement<placement>         ? pages_in::tiers
+                               : pool_of<placement, T>::owns_pages ? pages_in::pool
+                                                                   : pages_in::engine;
+    cache_sizes result(model, policy, limits, splits, place);
     if (result.tiered) {
-      const byte_count others = bytes_of(result) + device_arena<T>::tables * carver::alignment;
-      result.size_arena(limits.tiers, others, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
+      const byte_count beside_arena = bytes_of(result) + device_arena<T>::tables * carver::alignment;
+      result.size_arena(limits.tiers, beside_arena, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
     }
     return result;
   }
@@ -248,10 +248,10 @@ struct device_core {
  private:
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
   static void carve(device_arrays<Policy, T>& arrays, carver& from, const cache_sizes& cache,
-                    step_table_values<device_table>& each) {
-    for (device_table& table : each.values) table = carve_table(from, cache);
+                    step_table_values<device_table>& tables) {
+    for (device_table& table : tables.values) table = carve_table(from, cache);
     arrays.carve(from, cache);
-    arrays.table = each[step_table::first_pass];
+    arrays.table = tables[step_table::first_pass];
   }
 };
 

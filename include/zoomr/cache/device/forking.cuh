@@ -67,13 +67,13 @@ struct rows_to_copy {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::int64_t row_bytes = 0;
-  std::int64_t apart = 0;
+  std::int64_t stride = 0;
   std::int64_t rows = 1;
 };
 
 /// What is copied of one sequence to another.
 struct arrays_to_copy {
-  rows_to_copy each[9];
+  rows_to_copy arrays[9];
   index_t count = 0;
 
   /// The first `used` of `room` objects in each of `rows` rows of a sequence.
@@ -84,27 +84,27 @@ struct arrays_to_copy {
     constexpr auto size = static_cast<std::int64_t>(sizeof(Object));
     auto* const bytes = reinterpret_cast<std::byte*>(first);
     const std::int64_t of_sequence = rows * room * size;
-    each[count++] = {bytes + from * of_sequence, bytes + to * of_sequence, used * size, room * size, rows};
+    arrays[count++] = {bytes + from * of_sequence, bytes + to * of_sequence, used * size, room * size, rows};
   }
 };
 
 /// Copies them: blockIdx.y is the array, blocks of blockIdx.x take its rows in turn.
 template <class T>
-__global__ void copy_arrays_kernel(arrays_to_copy all) {
-  const rows_to_copy& one = all.each[blockIdx.y];
+__global__ void copy_arrays_kernel(arrays_to_copy copies) {
+  const rows_to_copy& rows = copies.arrays[blockIdx.y];
   // Where nothing is aligned to words, as levels and summaries of 8 bits may be, bytes are copied one by one.
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(one.from) | reinterpret_cast<std::uintptr_t>(one.to) |
-                          static_cast<std::uintptr_t>(one.row_bytes) | static_cast<std::uintptr_t>(one.apart);
-  for (std::int64_t row = blockIdx.x; row < one.rows; row += gridDim.x) {
-    const std::byte* const from = one.from + row * one.apart;
-    std::byte* const to = one.to + row * one.apart;
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(rows.from) | reinterpret_cast<std::uintptr_t>(rows.to) |
+                          static_cast<std::uintptr_t>(rows.row_bytes) | static_cast<std::uintptr_t>(rows.stride);
+  for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
+    const std::byte* const from = rows.from + row * rows.stride;
+    std::byte* const to = rows.to + row * rows.stride;
     if (misaligned % sizeof(unsigned) == 0) {
       const auto* words = reinterpret_cast<const unsigned*>(from);
-      for (std::int64_t i = threadIdx.x; i < one.row_bytes / 4; i += copy_threads) {
+      for (std::int64_t i = threadIdx.x; i < rows.row_bytes / 4; i += copy_threads) {
         reinterpret_cast<unsigned*>(to)[i] = words[i];
       }
     } else {
-      for (std::int64_t i = threadIdx.x; i < one.row_bytes; i += copy_threads) to[i] = from[i];
+      for (std::int64_t i = threadIdx.x; i < rows.row_bytes; i += copy_threads) to[i] = from[i];
     }
   }
 }
@@ -154,28 +154,28 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
   const device_sequence& state = core.state(from);
   const std::int64_t layers = sizes.model.layers, kv_lanes = sizes.model.kv_lanes(), heads = sizes.model.heads;
   const std::int64_t queries = layers * sizes.query_numbers();
-  arrays_to_copy all;
-  all.add(a.page_table, 1, sizes.sequence_pages, state.known_pages, from, to);
-  all.add(a.segments, 1, sizes.segments, state.known_segments, from, to);
-  all.add(a.summaries, kv_lanes, std::int64_t{sizes.segments} * sizes.summary_numbers,
-          std::int64_t{state.known_segments} * sizes.summary_numbers, from, to);
-  all.add(a.scales, kv_lanes, sizes.segments, a.scales_of(sizes, state.known_segments), from, to);
-  all.add(a.sums, sizes.records, queries, queries, from, to);
+  arrays_to_copy copies;
+  copies.add(a.page_table, 1, sizes.sequence_pages, state.known_pages, from, to);
+  copies.add(a.segments, 1, sizes.segments, state.known_segments, from, to);
+  copies.add(a.summaries, kv_lanes, std::int64_t{sizes.segments} * sizes.summary_numbers,
+             std::int64_t{state.known_segments} * sizes.summary_numbers, from, to);
+  copies.add(a.scales, kv_lanes, sizes.segments, a.scales_of(sizes, state.known_segments), from, to);
+  copies.add(a.sums, sizes.records, queries, queries, from, to);
   const eviction_arrays& kept = a.eviction;
-  all.add(kept.kept, kv_lanes, kept.most_kept, state.kept_each.committed, from, to);
-  all.add(kept.noted, kept.noted_tokens, queries, queries, from, to);
-  all.add(kept.prompted, kept.prompt_tokens, queries, queries, from, to);
+  copies.add(kept.kept, kv_lanes, kept.most_kept, state.kept_each.committed, from, to);
+  copies.add(kept.noted, kept.noted_tokens, queries, queries, from, to);
+  copies.add(kept.prompted, kept.prompt_tokens, queries, queries, from, to);
   float* const carried = kept.carried == nullptr
                              ? nullptr
                              : kept.carried + state.sums.half * sizes.sequences * layers * heads * sizes.carried;
-  all.add(carried, layers * heads, sizes.carried, state.sums.slots, from, to);
+  copies.add(carried, layers * heads, sizes.carried, state.sums.slots, from, to);
   if constexpr (hears_voters<Policy>) {
     const voter_arrays& voting = a.voting;
-    all.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
+    copies.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
     voting.forget_masses(to, 1, stream);
   }
-  if (all.count > 0) {
-    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, stream, copy_arrays_kernel<T>, all);
+  if (copies.count > 0) {
+    launch({dim3(256, static_cast<unsigned>(copies.count)), dim3(copy_threads)}, stream, copy_arrays_kernel<T>, copies);
   }
   if (state.choices.empty()) return;
   const choices_to_copy chosen{from, to, state.choices.front().place % sizes.ring};

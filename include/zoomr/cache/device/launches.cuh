@@ -110,13 +110,13 @@ struct device_launches : device_pass<Policy, T> {
       const index_t first = core.decoding_tiles;
       const index_t tiles = core.listed[table].counts().tiles - first;
       const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first, layer};
-      gather<together>(layer, queries, out, lse, rows, 1, stream);
+      gather<tile_row_heads>(layer, queries, out, lse, rows, 1, stream);
     }
     if (layer == model.layers - 1) choices().end(stream);
   }
 
   /// Heads of a row where tokens read together: room for those of a query tile.
-  static constexpr index_t together = Group < most_tile_heads ? most_tile_heads : Group;
+  static constexpr index_t tile_row_heads = Group < most_tile_heads ? most_tile_heads : Group;
 
   /// Attends for the tokens after the prompt: where there may be drafts, for those of one together.
   /// @cost  1 launch, 2 where there may be drafts
@@ -133,8 +133,8 @@ struct device_launches : device_pass<Policy, T> {
     const index_t pass_tiles = table == step_table::first_pass ? core.decoding_tiles : deciding;
     const index_t tiles = fixed ? core.sizes.decode_tiles : pass_tiles;
     launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, stream, query_tile_kernel<T>, arrays());
-    gather<together>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer}, core.sizes.splits,
-                     stream);
+    gather<tile_row_heads>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer},
+                           core.sizes.splits, stream);
   }
 
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
@@ -158,20 +158,20 @@ struct device_launches : device_pass<Policy, T> {
   template <index_t Heads, class Logits, class Number, class Rows>
   void gather(const Logits& logits, index_t layer, view<const Number, 3> queries, view<Number, 3> out,
               view<float, 2> lse, const Rows& rows, index_t splits, stream_ref stream, bool early) const {
-    common_arrays<T> all = arrays();
-    const auto details = fetching().stored(all, layer);
+    common_arrays<T> layer_arrays = arrays();
+    const auto details = fetching().stored(layer_arrays, layer);
     gather_task<T, Number, Rows, Logits, std::remove_const_t<decltype(details)>> task;
     task.layer = details;
     task.rows = rows;
-    task.rows.a = all;
+    task.rows.a = layer_arrays;
     task.logits = logits;
     task.queries = queries;
     task.out = out;
     task.lse = lse;
     task.key_scale = core.limits.key_scale.all;
     task.value_scale = core.limits.value_scale.all;
-    task.partial = all.partial;
-    task.arrived = all.arrived;
+    task.partial = layer_arrays.partial;
+    task.arrived = layer_arrays.arrived;
     gather_attend<T, HeadDim, Heads, Values>(task, splits, stream, early);
   }
 

@@ -111,8 +111,8 @@ ZOOMR_HD constexpr index_t asking_at_once(index_t heads) {
 
 /// The blocks that share the segments of a row, at most `most`: each has 64 or more of them, but for the last.
 __device__ inline index_t blocks_of_row(index_t segments, index_t most) {
-  const index_t wanted = (segments + 63) / 64;
-  return wanted < 1 ? 1 : wanted < most ? wanted : most;
+  const index_t blocks = (segments + 63) / 64;
+  return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
 /// Blocks of an SM that registers must suffice for: summaries on their way take most of them, of more segments where
@@ -175,12 +175,12 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       if (!any_votes(a.weights_in(in.layer, a.sizes.model.heads), kv_head, a.sizes.model.group())) row.segments = 0;
     }
     const bool keeps_sums = is_first && decltype(Policy::query)::sums && !token.prompt;
-    const auto ask_and_score = [&](const row_to_score<Number, summary>& some, index_t first, index_t count) {
+    const auto ask_and_score = [&](const row_to_score<Number, summary>& part, index_t first, index_t count) {
       if (row.segments > 0 || keeps_sums) ask(policy, a, in, t, first, count, keeps_sums, block_queries);
       __syncthreads();
       if (row.segments > 0) {
         constexpr index_t warps = choose_threads / warp_lanes;
-        const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, some,
+        const scoring_warp<heads, HeadDim, decltype(Policy::score), Number, summary> warp{policy.score, part,
                                                                                           block_queries};
         warp.score_all(block_of_row * warps + static_cast<index_t>(threadIdx.x) / warp_lanes, blocks * warps);
       }
@@ -192,12 +192,12 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       for (index_t first = 0; first < group; first += heads) {
         if (first > 0) __syncthreads();  // nothing reads what the heads before have asked
         const index_t count = group - first < heads ? group - first : heads;
-        row_to_score<Number, summary> some = row;
+        row_to_score<Number, summary> part = row;
         if (row.segments > 0) {
-          some.queries = row.queries.slice(first, first + count);
-          some.scores = row.scores.slice(first, first + count);
+          part.queries = row.queries.slice(first, first + count);
+          part.scores = row.scores.slice(first, first + count);
         }
-        ask_and_score(some, kv_head * group + first, count);
+        ask_and_score(part, kv_head * group + first, count);
       }
     }
   } else if (!is_first) {

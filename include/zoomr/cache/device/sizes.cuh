@@ -152,19 +152,19 @@ struct device_sizes {
     return page_numbers() * static_cast<byte_count>(number_bytes) + page_parts * frame_bytes;
   }
   /// An arena has what is left of the device's bytes, but no more frames than there are blocks.
-  /// @param others  bytes that everything else takes
+  /// @param beside_arena  bytes that everything else takes
   /// @param page    arena_page_bytes
   /// @throws precondition_error if no frame is left
-  void size_arena(const tier_bytes& limits, byte_count others, byte_count page) {
-    ZOOMR_EXPECTS(limits.device >= others + page, "config: tiers.device is " + std::to_string(limits.device) +
-                                                      " bytes; it must be at least " + std::to_string(others + page) +
-                                                      ", for summaries, tables and a page of one layer");
-    arena_frames = frames_in((limits.device - others) / page);
+  void size_arena(const tier_bytes& limits, byte_count beside_arena, byte_count page) {
+    ZOOMR_EXPECTS(limits.device >= beside_arena + page,
+                  "config: tiers.device is " + std::to_string(limits.device) + " bytes; it must be at least " +
+                      std::to_string(beside_arena + page) + ", for summaries, tables and a page of one layer");
+    arena_frames = frames_in((limits.device - beside_arena) / page);
   }
   /// Slots of an arena that has room for so many pages of one layer: no more than there are blocks, nor than 2^25.
   index_t frames_in(std::int64_t room) const {
-    const std::int64_t all = (std::min)(std::int64_t{model.layers} * pages, std::int64_t{most_tiered / page_parts});
-    return static_cast<index_t>((std::min)(room, all) * page_parts);
+    const std::int64_t blocks = (std::min)(std::int64_t{model.layers} * pages, std::int64_t{most_tiered / page_parts});
+    return static_cast<index_t>((std::min)(room, blocks) * page_parts);
   }
 
   /// Blocks that may share a row, where there may be so many rows: together some hundreds, which fill a device.
@@ -207,8 +207,8 @@ struct device_sizes {
   /// Pages that one step may have to copy: of each sequence the one that has room for a token, and those to which an
   /// eviction moves tokens; never more than there are. An engine copies its own.
   index_t most_copies() const {
-    const std::int64_t each = kept > 0 ? pages_of(kept) + 1 : 1;
-    return in_engine ? 0 : static_cast<index_t>(std::min<std::int64_t>(pages, sequences * each));
+    const std::int64_t copied_pages = kept > 0 ? pages_of(kept) + 1 : 1;
+    return in_engine ? 0 : static_cast<index_t>(std::min<std::int64_t>(pages, sequences * copied_pages));
   }
   /// Entries for which a table has room.
   device_counts most_listed() const {

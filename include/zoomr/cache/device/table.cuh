@@ -142,12 +142,12 @@ struct table_lists {
   }
   /// Of a table whose lists have so many entries.
   static byte_count bytes(const device_counts& counts) {
-    constexpr auto each = [](index_t count, std::size_t size) {
+    constexpr auto list_bytes = [](index_t count, std::size_t size) {
       return std::int64_t{count} * static_cast<byte_count>(size);
     };
-    return static_cast<byte_count>(sizeof(device_counts)) + each(counts.tokens, sizeof(device_token)) +
-           each(counts.tiles, sizeof(device_query_tile)) + each(counts.closings, sizeof(device_closing)) +
-           each(counts.pages, sizeof(device_page)) + each(counts.copies, sizeof(device_page_copy));
+    return static_cast<byte_count>(sizeof(device_counts)) + list_bytes(counts.tokens, sizeof(device_token)) +
+           list_bytes(counts.tiles, sizeof(device_query_tile)) + list_bytes(counts.closings, sizeof(device_closing)) +
+           list_bytes(counts.pages, sizeof(device_page)) + list_bytes(counts.copies, sizeof(device_page_copy));
   }
 
   device_counts counts() const {

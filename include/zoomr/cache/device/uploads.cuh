@@ -66,7 +66,7 @@ class table_ring {
   explicit table_ring(const device_sizes& sizes) : pinned_(steps * step_tables * room(sizes)) {
     auto* from = static_cast<std::byte*>(pinned_.data());
     for (auto& step : slots_) {
-      for (slot& each : step.values) each.packed = std::exchange(from, from + room(sizes));
+      for (slot& table_slot : step.values) table_slot.packed = std::exchange(from, from + room(sizes));
     }
   }
   table_ring(const table_ring&) = delete;
@@ -74,8 +74,8 @@ class table_ring {
   /// Waits for the copies that are under way.
   ~table_ring() {
     for (auto& step : slots_) {
-      for (slot& each : step.values) {
-        if (each.under_way) each.copied.settle();
+      for (slot& table_slot : step.values) {
+        if (table_slot.under_way) table_slot.copied.settle();
       }
     }
   }
@@ -83,20 +83,20 @@ class table_ring {
   /// True if there is room for the tables of the next step: those of the step that had it before are copied.
   /// @throws error(device) if something that was enqueued before has failed
   bool ready() {
-    bool all = true;
-    for (slot& each : now().values) all = each.is_free() && all;
-    return all;
+    bool all_free = true;
+    for (slot& table_slot : current().values) all_free = table_slot.is_free() && all_free;
+    return all_free;
   }
   /// Waits until there is.
   void wait() {
-    for (slot& each : now().values) each.await();
+    for (slot& table_slot : current().values) table_slot.await();
   }
 
   /// Packs a table of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
   /// again whenever it is launched, at a time that is not known.
   /// @cost  a copy of what the lists hold, and an event
   void upload(step_table table, const table_lists& lists, const device_table& to, stream_ref stream) {
-    slot& from = now()[table];
+    slot& from = current()[table];
     lists.pack(from.packed);
     copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(lists.counts()), stream);
     from.under_way = true;
@@ -104,7 +104,7 @@ class table_ring {
   }
 
   /// The step is over.
-  void advance() { now_ = (now_ + 1) % steps; }
+  void advance() { current_ = (current_ + 1) % steps; }
 
  private:
   // Of a table that was never uploaded, as that of a dropped step, the memory is free at once.
@@ -125,11 +125,11 @@ class table_ring {
   using tables_of_step = step_table_values<slot>;
 
   static byte_count room(const device_sizes& sizes) { return table_lists::bytes(sizes.most_listed()); }
-  tables_of_step& now() { return slots_[now_]; }
+  tables_of_step& current() { return slots_[current_]; }
 
   pinned_memory pinned_;
   tables_of_step slots_[std::size_t{steps}];
-  std::size_t now_ = 0;
+  std::size_t current_ = 0;
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -20,7 +20,7 @@ namespace zoomr::inline v0::detail {
 template <class Lane>
 float log_sum_of_held(const Lane& kv_lane, token_range slots, const float* query, float scale,
                       const model_logits& hook = {}) {
-  attention_state all;  // of weights alone: values of no dimensions
+  attention_state weights;  // of weights alone: values of no dimensions
   float logits[page_tokens];
   for (index_t first = slots.first, last = 0; first < slots.last; first = last) {
     last = (std::min)(slots.last, (first / page_tokens + 1) * page_tokens);
@@ -33,11 +33,11 @@ float log_sum_of_held(const Lane& kv_lane, token_range slots, const float* query
     on_fastest_path([&] {
       float largest = -infinity;
       for (index_t t = 0; t < count; ++t) largest = (std::max)(largest, logits[t]);
-      all.raise(largest, 0);
-      all.weigh(logits, count);
+      weights.raise(largest, 0);
+      weights.weigh(logits, count);
     });
   }
-  return all.finish(0);
+  return weights.finish(0);
 }
 
 }  // namespace zoomr::inline v0::detail

@@ -29,12 +29,12 @@ inline index_t tokens_together(const shape& model, const config& limits) {
 /// @param side_by_side  the keys of a KV head lie so
 constexpr index_t piece_kv_heads(index_t kv_heads, index_t stretches, index_t threads, std::int64_t key_bytes,
                                  bool side_by_side) {
-  index_t together = kv_heads;
+  index_t piece_heads = kv_heads;
   for (index_t fewer = kv_heads - 1; fewer > 0; --fewer) {
     const index_t pieces = side_by_side ? 8 : fewer * key_bytes < 1024 ? 1 : 2;
-    if (kv_heads % fewer == 0 && kv_heads / together * stretches < pieces * threads) together = fewer;
+    if (kv_heads % fewer == 0 && kv_heads / piece_heads * stretches < pieces * threads) piece_heads = fewer;
   }
-  return together;
+  return piece_heads;
 }
 
 /// Nothing, where one thread works, or no query reads more than one stretch.

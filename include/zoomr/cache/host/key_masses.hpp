@@ -35,8 +35,8 @@ class key_masses {
     record& entry = record_of(position);
     if (entry.position != position) entry = {position, 0};
     for (index_t voter = 0; voter < voters_ && entry.segments < segments; ++voter) {
-      const view<float> all = at(position, voter);
-      std::fill(all.data() + entry.segments, all.data() + segments, not_a_number);
+      const view<float> row = at(position, voter);
+      std::fill(row.data() + entry.segments, row.data() + segments, not_a_number);
     }
     entry.segments = entry.segments < segments ? segments : entry.segments;
   }

@@ -19,10 +19,10 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
     const index_t packed = item.packed + (second_pass ? 0 : t);
     token_choice<Pool> token(core, item, item.first + t, layer, second_pass);
     if (item.prompt) {  // everything that the layer sees, whatever the policy
-      const token_range all = token.seen_slots(0);
+      const token_range seen = token.seen_slots(0);
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         const index_t head = kv_head * model.group();
-        visit(slots_read{number, packed, kv_head, {head, head + model.group()}, {&all, {1}}});
+        visit(slots_read{number, packed, kv_head, {head, head + model.group()}, {&seen, {1}}});
       }
       continue;
     }

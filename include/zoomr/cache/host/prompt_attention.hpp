@@ -171,9 +171,9 @@ class prompt_tile {
   template <class Lane, class Hook>
   void attend_part(const Lane& kv_lane, token_range slots, index_t first, float scale, const Hook& hook) {
     const view<const run_query> queries(queries_.data() + first, {group_});
-    const lane_queries<Lane, Hook> one{&kv_lane, queries, scale, &hook, first};
+    const lane_queries<Lane, Hook> row_queries{&kv_lane, queries, scale, &hook, first};
     gather_within(view<const token_range>(&slots, {1}), {0, unlimited},
-                  view<const lane_queries<Lane, Hook>>(&one, {1}));
+                  view<const lane_queries<Lane, Hook>>(&row_queries, {1}));
   }
 
   template <bool Pairs, class Hook>

@@ -15,7 +15,7 @@
 namespace zoomr::inline v0::detail {
 
 /// Why a sequence has no room in a cache.
-[[noreturn]] inline void no_room_to_load(const std::string& why) { raise(errc::capacity, "load: " + why); }
+[[noreturn]] inline void no_room_to_load(const std::string& cause) { raise(errc::capacity, "load: " + cause); }
 
 /// Numbers of fixed size, as the section has them. Those of a state, by its names; `tokens` and `prompt_end` come back
 /// with the classes of the tokens.
@@ -72,22 +72,22 @@ struct saved_counts {
   bool possible(bool windowed) const {
     const bool all_held = kept > 0 || (prompt_end < 0 && !windowed);
     const index_t last_eviction = (std::max)(prompt_end, observed_end);  // no rollback goes before it
-    bool all = within(tokens, 0, config::most_tokens) && within(rollback_floor, 0, config::most_tokens) &&
-               (prompt_end == -1 || within(prompt_end, 1, tokens)) &&
-               within(observed_end, 0, tokens > 0 ? tokens : config::most_tokens) &&
-               within(freed_pages, 0, all_held ? 0 : tokens / page_tokens) && within(unclassified, 0, 1) &&
-               (prompt_end < 0 ? evictions_from == 0 : within(evictions_from, prompt_end, tokens)) &&
-               (kept == 0 ? compacted_end == 0
-                          : prompt_end > 0 && within(compacted_end, prompt_end, last_eviction) &&
-                                within(kept, 1, compacted_end));
+    bool fits = within(tokens, 0, config::most_tokens) && within(rollback_floor, 0, config::most_tokens) &&
+                (prompt_end == -1 || within(prompt_end, 1, tokens)) &&
+                within(observed_end, 0, tokens > 0 ? tokens : config::most_tokens) &&
+                within(freed_pages, 0, all_held ? 0 : tokens / page_tokens) && within(unclassified, 0, 1) &&
+                (prompt_end < 0 ? evictions_from == 0 : within(evictions_from, prompt_end, tokens)) &&
+                (kept == 0 ? compacted_end == 0
+                           : prompt_end > 0 && within(compacted_end, prompt_end, last_eviction) &&
+                                 within(kept, 1, compacted_end));
     each_counter(stats, [&](auto counter) {
       if constexpr (std::is_floating_point_v<decltype(counter)>) {
-        all = all && !(counter < 0);  // where keys were not finite it is not, or no number
+        fits = fits && !(counter < 0);  // where keys were not finite it is not, or no number
       } else {
-        all = all && counter >= 0 && counter < too_many_bytes;
+        fits = fits && counter >= 0 && counter < too_many_bytes;
       }
     });
-    return all;
+    return fits;
   }
 
  private:
@@ -107,11 +107,11 @@ class archived_text final : public text_taker {
  public:
   explicit archived_text(Archive& archive) : archive_(archive) {}
   void take(std::string_view piece) override {
-    char some[64];
+    char chunk[64];
     while (!piece.empty()) {
-      const std::size_t count = piece.copy(some, sizeof some);
-      archive_.numbers(some, static_cast<std::int64_t>(count));
-      same = same && std::memcmp(some, piece.data(), count) == 0;
+      const std::size_t count = piece.copy(chunk, sizeof chunk);
+      archive_.numbers(chunk, static_cast<std::int64_t>(count));
+      same = same && std::memcmp(chunk, piece.data(), count) == 0;
       piece.remove_prefix(count);
     }
   }
@@ -134,14 +134,14 @@ class saved_head {
   /// @throws error(format) if it is damaged, or cannot be loaded here; error(capacity) if it has too many tokens;
   ///         whatever the archive throws
   void section() {
-    std::string why;
+    std::string cause;
     archive_.section("head", [&] {
-      why = model();
-      if (!why.empty()) return archive_.skip(archive_.left());  // what it is decides how long it is
+      cause = model();
+      if (!cause.empty()) return archive_.skip(archive_.left());  // what it is decides how long it is
       same_policy_ = policy();
       counts_.each([&](auto& count) { archive_.number(count); });
     });
-    if (!why.empty()) refuse_file(why);
+    if (!cause.empty()) refuse_file(cause);
     archive_.expect(counts_.possible(core_.limits.logits.window > 0), "its numbers contradict each other");
     if constexpr (Archive::reads) expect_loadable();
   }
@@ -235,8 +235,8 @@ class saved_head {
       no_room_to_load("the sequence has " + std::to_string(counts_.tokens) + " tokens, config.max_tokens is " +
                       std::to_string(core_.limits.max_tokens));
     }
-    const auto refuse_if = [](bool it_is, const char* why) {
-      if (it_is) refuse_file(why);
+    const auto refuse_if = [](bool it_is, const char* cause) {
+      if (it_is) refuse_file(cause);
     };
     const bool windowed = core_.limits.logits.window > 0;
     refuse_if(

@@ -97,10 +97,10 @@ class saved_memory {
     return range;
   }
   // Queries of some positions, of which those from `first` on are remembered here.
-  void queries(query_memory& memory, token_range positions, index_t first, std::int64_t each) {
+  void queries(query_memory& memory, token_range positions, index_t first, std::int64_t width) {
     first = std::clamp(first, positions.first, positions.last);
-    skip(first - positions.first, each);
-    for (index_t p = first; p < positions.last; ++p) archive_.numbers(memory.at(p, 0, 0).data(), each);
+    skip(first - positions.first, width);
+    for (index_t p = first; p < positions.last; ++p) archive_.numbers(memory.at(p, 0, 0).data(), width);
   }
 
   // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them. Those of

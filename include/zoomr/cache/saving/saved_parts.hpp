@@ -38,8 +38,8 @@ inline remembered_parts remembered_of(const any_policy& policy, const layout& si
   parts.noted = parts.records = {tokens, tokens};
   if (state.in_prompt()) return parts;
   if (sizes.noted > 0) {  // the ring may hold fewer than will be observed, where the sequence is to end before
-    const std::int64_t wanted = std::int64_t{last_time} + evict.every - evict.observed(evict.every);
-    const std::int64_t first = (std::max)({wanted, std::int64_t{last_time}, std::int64_t{tokens} - sizes.noted});
+    const std::int64_t begin = std::int64_t{last_time} + evict.every - evict.observed(evict.every);
+    const std::int64_t first = (std::max)({begin, std::int64_t{last_time}, std::int64_t{tokens} - sizes.noted});
     parts.noted.first = static_cast<index_t>(std::min<std::int64_t>(first, tokens));
   }
   if (sizes.query_parts > 0) {

@@ -54,19 +54,19 @@ struct saved_rule {
   // Adds up a table, number by number, in the order of its rows.
   class table_sum {
    public:
-    explicit table_sum(float none) : none_(none) {}
+    explicit table_sum(float absent) : absent_(absent) {}
     void add(float number) {
       number += 0.0f;  // zeros of both signs are one
-      unsigned char one[sizeof number];
-      little_endian(&number, one, sizeof number, 1);
-      sum_.add(one, sizeof one);
-      used_ = used_ || number != none_;
+      unsigned char bytes[sizeof number];
+      little_endian(&number, bytes, sizeof number, 1);
+      sum_.add(bytes, sizeof bytes);
+      used_ = used_ || number != absent_;
     }
     std::uint64_t value() const { return used_ ? sum_.value() : 0; }
 
    private:
     running_sum sum_;
-    float none_;
+    float absent_;
     bool used_ = false;
   };
 };

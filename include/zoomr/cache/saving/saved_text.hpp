@@ -43,12 +43,12 @@ class saved_text {
 
  private:
   void classes(const saved_counts& counts) {
-    token_class some[256];
+    token_class chunk[256];
     for (index_t first = 0; first < counts.tokens; first += 256) {
       const index_t count = std::min<index_t>(256, counts.tokens - first);
-      if constexpr (!reads) std::copy_n(state_.classes.data() + first, count, some);
-      archive_.numbers(some, count);
-      for (index_t t = 0; reads && t < count; ++t) add(some[t], first + t + 1 == counts.prompt_end);
+      if constexpr (!reads) std::copy_n(state_.classes.data() + first, count, chunk);
+      archive_.numbers(chunk, count);
+      for (index_t t = 0; reads && t < count; ++t) add(chunk[t], first + t + 1 == counts.prompt_end);
     }
   }
   // The segmenter is fed as it was when the token came.

@@ -60,17 +60,17 @@ class section_reader {
       bytes(to, count * size);
     } else {
       for (std::int64_t i = 0; i < count; ++i) {
-        unsigned char one[sizeof(Number)];
-        bytes(one, size);
-        little_endian(one, to + i, sizeof(Number), 1);
+        unsigned char bytes_of_number[sizeof(Number)];
+        bytes(bytes_of_number, size);
+        little_endian(bytes_of_number, to + i, sizeof(Number), 1);
       }
     }
   }
   /// Reads past some bytes of the section.
   void skip(byte_count count) {
-    unsigned char some[256];
-    for (; count > 0; count -= static_cast<byte_count>(sizeof some)) {
-      bytes(some, (std::min)(count, static_cast<byte_count>(sizeof some)));
+    unsigned char skipped[256];
+    for (; count > 0; count -= static_cast<byte_count>(sizeof skipped)) {
+      bytes(skipped, (std::min)(count, static_cast<byte_count>(sizeof skipped)));
     }
   }
   /// Bytes of the section that have not been read. Nothing has been compared with its length.
@@ -90,21 +90,21 @@ class section_reader {
     if (count > left_) damaged("it ends too early");
     if (count == 0) return;  // there may be no memory
     auto* out = static_cast<unsigned char*>(to);
-    for (byte_count wanted = count; wanted > 0;) {
-      if (first_ == last_ && wanted >= section_memory::size) {
-        fetch(out, wanted);
+    for (byte_count left_over = count; left_over > 0;) {
+      if (first_ == last_ && left_over >= section_memory::size) {
+        fetch(out, left_over);
         break;
       }
       if (first_ == last_) {
         first_ = 0;
-        last_ = (std::min)(section_memory::size, left_ - (count - wanted));
+        last_ = (std::min)(section_memory::size, left_ - (count - left_over));
         fetch(memory_.at, last_);
       }
-      const byte_count part = (std::min)(wanted, last_ - first_);
+      const byte_count part = (std::min)(left_over, last_ - first_);
       std::memcpy(out, memory_.at + first_, static_cast<std::size_t>(part));
       out += part;
       first_ += part;
-      wanted -= part;
+      left_over -= part;
     }
     left_ -= count;
   }
@@ -114,10 +114,10 @@ class section_reader {
   }
   template <class Number>
   Number fetch_number() {
-    unsigned char one[sizeof(Number)];
-    fetch(one, static_cast<byte_count>(sizeof(Number)));
+    unsigned char bytes_of_number[sizeof(Number)];
+    fetch(bytes_of_number, static_cast<byte_count>(sizeof(Number)));
     Number number;
-    little_endian(one, &number, sizeof number, 1);
+    little_endian(bytes_of_number, &number, sizeof number, 1);
     return number;
   }
 

@@ -81,9 +81,9 @@ class section_writer {
 
   template <class Number>
   void keep_number(const Number& number) {
-    unsigned char one[sizeof number];
-    little_endian(&number, one, sizeof number, 1);
-    keep(one, size<Number>);
+    unsigned char bytes_of_number[sizeof number];
+    little_endian(&number, bytes_of_number, sizeof number, 1);
+    keep(bytes_of_number, size<Number>);
   }
   void keep(const void* from, byte_count count) {
     sum_.add(from, count);

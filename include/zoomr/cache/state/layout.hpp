@@ -31,8 +31,8 @@ inline bool frees_unreachable_pages(const any_policy& policy, const config& size
 inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
   if (sizes.pool_tokens > 0 || !frees_passed_pages(policy, sizes)) return sizes.pool();
   const std::int64_t pages = (std::int64_t{sizes.logits.window} + sizes.rollback_depth()) / page_tokens + 4;
-  const std::int64_t all = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
-  return static_cast<index_t>(std::min<std::int64_t>(all, sizes.pool()));
+  const std::int64_t windowed = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
+  return static_cast<index_t>(std::min<std::int64_t>(windowed, sizes.pool()));
 }
 
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations

@@ -109,11 +109,11 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
   if (accepted == 0 || accepted == plan.tokens || (!plan.prompt && accepted > 0 && accepted < plan.tokens)) return;
   const std::string sentence =
       std::string(call) + ": " + std::to_string(accepted) + " tokens of item " + std::to_string(item) + " are accepted";
-  const std::string all = std::to_string(plan.tokens);
+  const std::string tokens = std::to_string(plan.tokens);
   const bool part = plan.prompt && accepted > 0 && accepted < plan.tokens;
   detail::raise_precondition(
-      sentence + (part ? ", but of a prompt all " + all + " or none can be; `prompt_ends` has not been set yet"
-                       : ", wanted 0 ... " + all));
+      sentence + (part ? ", but of a prompt all " + tokens + " or none can be; `prompt_ends` has not been set yet"
+                       : ", wanted 0 ... " + tokens));
 }
 
 /// A later prompt begins with an item. Of a sequence's first tokens the flag says nothing.
@@ -148,23 +148,23 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
   planned.prompt = state.in_prompt() || planned.prompt_begins;
   planned.prompt_ends = item.prompt_ends;
   planned.open_begin = policy.segment.open_begin(state.segmenting.data());
-  const index_t wanted = planned.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
-  if (item.whole && wanted < item.ids.size()) refuse_whole(item.ids.size(), wanted);
-  ZOOMR_EXPECTS(wanted <= table.size(),
+  const index_t count = planned.prompt ? item.ids.size() : (std::min)(item.ids.size(), limits.max_draft_tokens);
+  if (item.whole && count < item.ids.size()) refuse_whole(item.ids.size(), count);
+  ZOOMR_EXPECTS(count <= table.size(),
                 "begin: the step has " +
-                    std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + wanted) +
+                    std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + count) +
                     " tokens or more, config.max_batched_tokens is " + std::to_string(limits.max_batched_tokens));
-  if (wanted > limits.max_tokens - planned.first) {
+  if (count > limits.max_tokens - planned.first) {
     detail::raise(errc::capacity,
                   "sequence " + std::to_string(planned.seq) + " would have " +
-                      std::to_string(std::int64_t{planned.first} + wanted) + " tokens, config.max_tokens is " +
+                      std::to_string(std::int64_t{planned.first} + count) + " tokens, config.max_tokens is " +
                       std::to_string(limits.max_tokens) +
                       (planned.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
   }
   std::vector<std::byte>& fed = segmenting.state = state.segmenting;
   index_t segments = state.segment_count();
   last_choice = (std::max)(last_choice, state.last_prompt_end() - 1);
-  while (planned.tokens < wanted) {
+  while (planned.tokens < count) {
     const index_t position = planned.first + planned.tokens;
     planned_token& token = table[planned.tokens++] = {};
     const token_id id = item.ids[planned.tokens - 1];
@@ -174,7 +174,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
     policy.segment.feed(fed.data(), token.classes, position, closed);
     const bool ended_by_it = closed.count > 0 && closed.at[closed.count - 1].end == position + 1;
     token.asks_from = ended_by_it ? closed.at[closed.count - 1].begin : policy.segment.open_begin(fed.data());
-    if (planned.prompt && item.prompt_ends && planned.tokens == wanted) {
+    if (planned.prompt && item.prompt_ends && planned.tokens == count) {
       if (state.in_first_prompt()) policy.segment.end_of_prompt(fed.data(), position, closed);
       planned.chooses = policy.persists();
     }
@@ -186,7 +186,7 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
     planned.chooses = token.action == refresh_action::choose && policy.persists();
     const auto evicts = [&] { return evicts_after(policy, limits, state.evictions_begin(), position); };
     if (closed.count > 0 || planned.chooses || evicts()) {
-      if (!item.whole || !goes_on_whole(planned, evicts(), planned.tokens == wanted)) break;
+      if (!item.whole || !goes_on_whole(planned, evicts(), planned.tokens == count)) break;
     }
   }
   if (segments > most_segments) {

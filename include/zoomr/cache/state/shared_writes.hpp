@@ -67,13 +67,14 @@ struct shared_writes {
     for (index_t at = 0; at < state.pages.size(); ++at) {
       const index_t page = state.pages[at];
       if (page < 0 || !writes.has(at)) continue;
-      index_t others = stock.holders(page) - 1;
-      for (std::size_t b = 0; b < before && others > 0; ++b) {  // what is shared has the same place in each table
+      index_t other_holders = stock.holders(page) - 1;
+      // What is shared has the same place in each table.
+      for (std::size_t b = 0; b < before && other_holders > 0; ++b) {
         const auto& pages = state_of(items[b]).pages;
         const bool leaves = at < pages.size() && pages[at] == page && writes_of(items[b]).has(at);
-        others -= leaves ? 1 : 0;
+        other_holders -= leaves ? 1 : 0;
       }
-      if (others > 0) visit(state, at);
+      if (other_holders > 0) visit(state, at);
     }
   }
 

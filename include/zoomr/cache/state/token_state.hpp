@@ -275,9 +275,9 @@ struct token_state {
   /// tells their stock.
   /// @cost  copies the tables, which have room for it
   void become(const token_state& other) {
-    const std::uint32_t mine = generation;
+    const std::uint32_t own_generation = generation;
     *this = other;
-    generation = mine;
+    generation = own_generation;
     kept_each.pending = 0;
   }
 

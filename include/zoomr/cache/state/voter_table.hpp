@@ -55,7 +55,10 @@ class voter_table {
   /// KV lanes of one layer, ascending; none where nobody votes.
   view<const kv_lane> kv_lanes_in(index_t layer) const {
     index_t first = 0, last = 0;
-    for (const kv_lane& one : kv_lanes_) first += one.layer < layer ? 1 : 0, last += one.layer <= layer ? 1 : 0;
+    for (const kv_lane& read : kv_lanes_) {
+      first += read.layer < layer ? 1 : 0;
+      last += read.layer <= layer ? 1 : 0;
+    }
     return kv_lanes().slice(first, last);
   }
   /// The place of a KV lane in `kv_lanes`, or -1 if no voter reads it.

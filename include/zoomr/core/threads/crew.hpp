@@ -50,7 +50,7 @@ class crew {
   void run(index_t ith, index_t nth, Lead&& lead) {
     ZOOMR_EXPECTS(ith >= 0 && ith < nth && nth <= threads(), "crew: wanted 0 <= ith < nth <= the threads of the crew");
     if (ith > 0) return serve(places_[static_cast<std::size_t>(ith)]);
-    const shift now(*this, nth);
+    const shift on_shift(*this, nth);
     lead();
   }
 

@@ -31,9 +31,9 @@ class thread_pool {
       started_.reserve(static_cast<std::size_t>(threads - 1));
       for (index_t i = 1; i < threads; ++i) started_.emplace_back([this] { serve(); });
     }
-    ZOOMR_CATCH(const std::system_error& why) {
+    ZOOMR_CATCH(const std::system_error& cause) {
       stop();
-      detail::raise(errc::capacity, std::string("a thread of the pool cannot be started: ") + why.what());
+      detail::raise(errc::capacity, std::string("a thread of the pool cannot be started: ") + cause.what());
     }
     ZOOMR_CATCH_ALL {
       stop();
@@ -70,9 +70,9 @@ class thread_pool {
   // Every thread takes part in every round, so that no round begins while one still looks at the one before.
   void serve() {
     for (std::uint32_t round = 0;;) {
-      const std::uint32_t now = detail::awaited(round_, round);
-      if (now == round) continue;
-      round = now;
+      const std::uint32_t current = detail::awaited(round_, round);
+      if (current == round) continue;
+      round = current;
       if (stopped_) return;
       work();
       if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();

@@ -21,8 +21,8 @@ struct patience {
 template <class T>
 T awaited(const std::atomic<T>& value, T old, patience before_sleep = {}) {
   for (int i = 0; i < before_sleep.looks + before_sleep.yields; ++i) {
-    const T now = value.load(std::memory_order_acquire);
-    if (now != old) return now;
+    const T current = value.load(std::memory_order_acquire);
+    if (current != old) return current;
     if (i >= before_sleep.looks) {
       std::this_thread::yield();
       continue;

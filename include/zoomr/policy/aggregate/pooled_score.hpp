@@ -41,13 +41,14 @@ struct pooled_score {
   /// The votes of one segment, `order_key` of the mean or the largest score.
   /// @param scores  [heads, segments]
   ZOOMR_HD votes_t pooled(view<const float, 2> scores, index_t id) const {
-    float all = scores(0, id);
+    float pool_of_heads = scores(0, id);
     for (index_t head = 1; head < scores.extent(0); ++head) {
       const float score = scores(head, id);
-      if (over_group == pool::mean) all += score;
-      if (over_group == pool::max && (score > all || is_nan(score))) all = score;
+      if (over_group == pool::mean) pool_of_heads += score;
+      if (over_group == pool::max && (score > pool_of_heads || is_nan(score))) pool_of_heads = score;
     }
-    return order_key(over_group == pool::mean ? quotient(all, static_cast<float>(scores.extent(0))) : all);
+    return order_key(over_group == pool::mean ? quotient(pool_of_heads, static_cast<float>(scores.extent(0)))
+                                              : pool_of_heads);
   }
 
   constexpr const char* problem() const {

@@ -51,7 +51,7 @@ __device__ inline void update_importance(const redundancy_aware& evictor, const 
   if (observed.head > 0) return;
   const index_t warp_lane = block.thread() % warp_lanes;
   for (index_t first = block.thread() - warp_lane; first < observed.earlier; first += block.size()) {
-    float all = 0.0f;
+    float joined = 0.0f;
     const index_t own_token = first + warp_lane < observed.earlier ? first + warp_lane : observed.earlier - 1;
     for (index_t head = 0; head < observed.group.extent(0); ++head) {
       float partial[std::size_t{partial_sums}] = {};
@@ -64,9 +64,9 @@ __device__ inline void update_importance(const redundancy_aware& evictor, const 
         }
       }
       const float product = warp_sums(partial);
-      all = evictor.joined(head, all, evictor.product_of(product, observed, head, own_token));
+      joined = evictor.joined(head, joined, evictor.product_of(product, observed, head, own_token));
     }
-    if (first + warp_lane < observed.earlier) observed.work[first + warp_lane] = evictor.logit_of(all, observed);
+    if (first + warp_lane < observed.earlier) observed.work[first + warp_lane] = evictor.logit_of(joined, observed);
   }
   // each thread reads the logits that it has written itself
   const auto shares = softmax_by(block, observed.earlier, [&](index_t t) { return observed.work[t]; });

@@ -45,12 +45,12 @@ struct redundancy_aware {
     if (observed.head > 0) return;
     const index_t dims = observed.keys.extent(1);
     for (index_t t = 0; t < observed.earlier; ++t) {
-      float all = 0.0f;
+      float so_far = 0.0f;
       for (index_t head = 0; head < observed.group.extent(0); ++head) {
-        all = joined(head, all,
-                     product_of(dot(observed.group[head].data(), observed.keys[t].data(), dims), observed, head, t));
+        so_far = joined(head, so_far,
+                        product_of(dot(observed.group[head].data(), observed.keys[t].data(), dims), observed, head, t));
       }
-      observed.work[t] = logit_of(all, observed);
+      observed.work[t] = logit_of(so_far, observed);
     }
     const softmax shares(observed.earlier, [&](index_t t) { return observed.work[t]; });
     for (index_t t = 0; t < observed.earlier && shares.sum() > 0.0f; ++t) received[t] += shares.share(t);
@@ -61,10 +61,10 @@ struct redundancy_aware {
     return observed.logits.plain() ? product : observed.logits(observed.scaled(product), head, t, observed.position);
   }
   /// The products of a group so far, and that of `head`; NaN stays. Heads must come in ascending order.
-  ZOOMR_HD float joined(index_t head, float all, float product) const {
+  ZOOMR_HD float joined(index_t head, float so_far, float product) const {
     if (head == 0) return product;
-    if (mean_of_group) return all + product;
-    return product > all || is_nan(product) ? product : all;
+    if (mean_of_group) return so_far + product;
+    return product > so_far || is_nan(product) ? product : so_far;
   }
   /// The natural logit that the group's joined products are.
   ZOOMR_HD float logit_of(float joined, const observed_query& observed) const {

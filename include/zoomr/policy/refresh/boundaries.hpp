@@ -22,8 +22,9 @@ struct boundaries {
   index_t at_most = unlimited;  // tokens
 
   ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
-    const bool now = has(event.classes, token_class::delimiter | token_class::mark) || event.since_choice >= at_most;
-    return now ? refresh_action::choose : refresh_action::keep;
+    const bool chooses =
+        has(event.classes, token_class::delimiter | token_class::mark) || event.since_choice >= at_most;
+    return chooses ? refresh_action::choose : refresh_action::keep;
   }
   constexpr bool each_token() const { return at_most == 1; }
   constexpr const char* problem() const { return at_most < 1 ? "boundaries: at_most must be at least 1" : nullptr; }

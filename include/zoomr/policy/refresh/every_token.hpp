@@ -24,8 +24,8 @@ struct every_token {
 
   ZOOMR_HD constexpr refresh_action due(const token_event& event) const {
     const index_t open = has(event.classes, token_class::delimiter) ? 0 : event.open_tokens;
-    const bool all = everything_until > 0 && open <= everything_until;
-    return all ? refresh_action::everything : refresh_action::choose;
+    const bool dense = everything_until > 0 && open <= everything_until;
+    return dense ? refresh_action::everything : refresh_action::choose;
   }
   static constexpr bool each_token() { return true; }
   constexpr const char* problem() const {

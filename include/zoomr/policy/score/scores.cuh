@@ -45,7 +45,7 @@ inline constexpr index_t scored_heads = Group <= 1    ? 1
 /// One warp's part of scoring, in a cache's layer_kernel (cache/device/layer_kernel.cuh).
 template <index_t Heads, index_t HeadDim, class Scorer, class Number, class Summary>
 struct scoring_warp {
-  static constexpr index_t together = warp_lanes / Heads;  // segments that are scored at once
+  static constexpr index_t at_once = warp_lanes / Heads;  // segments that are scored at once
   static constexpr index_t rows = Scorer::summary::rows;
   static constexpr index_t sums = sums_of<Scorer>();
   static constexpr index_t own = (HeadDim + partial_sums - 1) / partial_sums;  // dimensions of a thread, at most
@@ -55,7 +55,7 @@ struct scoring_warp {
   static constexpr bool scales_numbers = scaled && !homogeneous_scorer<Scorer>;  // or else scores
   /// Segments whose numbers a thread has at once: as many as registers hold.
   static constexpr index_t fitting(index_t n) { return n > 1 && n * own * rows > 64 ? fitting(n / 2) : n; }
-  static constexpr index_t loaded = fitting(together);
+  static constexpr index_t loaded = fitting(at_once);
 
   const Scorer& scorer;
   const row_to_score<Number, Summary>& row;
@@ -94,7 +94,7 @@ struct scoring_warp {
     } else if constexpr (even && bytes % 8 == 0) {
       load_words<uint2>(summary, numbers, [](const uint2& two, index_t i) { return i == 0 ? two.x : two.y; });
     } else if constexpr (even && bytes % 4 == 0) {
-      load_words<unsigned>(summary, numbers, [](unsigned one, index_t) { return one; });
+      load_words<unsigned>(summary, numbers, [](unsigned word, index_t) { return word; });
     } else if constexpr (even && bytes % 2 == 0 && sizeof(Summary) == 1) {
       const auto* from = reinterpret_cast<const std::uint16_t*>(summary) + warp_lane() * (bytes / 2);
 #pragma unroll
@@ -144,7 +144,7 @@ struct scoring_warp {
   __device__ float score(index_t first) const {
     float partial[std::size_t{sums}][std::size_t{partial_sums}] = {};
 #pragma unroll
-    for (index_t begin = 0; begin < together; begin += loaded) {
+    for (index_t begin = 0; begin < at_once; begin += loaded) {
       own_numbers summary[std::size_t{loaded}];
 #pragma unroll
       for (index_t s = 0; s < loaded; ++s) {
@@ -162,26 +162,26 @@ struct scoring_warp {
             cells<rows> c;
 #pragma unroll
             for (index_t r = 0; r < rows; ++r) c.row[r] = summary[s].at[j * rows + r];
-            add(partial, h * together + begin + s, query, c);
+            add(partial, h * at_once + begin + s, query, c);
           }
         }
       }
     }
     if constexpr (several_sums_scorer<Scorer>) {
-      score_sums<sums> all;
+      score_sums<sums> sums_of_warp;
 #pragma unroll
-      for (index_t i = 0; i < sums; ++i) all.at[i] = warp_sums(partial[i]);
-      return scorer.finish(all);
+      for (index_t i = 0; i < sums; ++i) sums_of_warp.at[i] = warp_sums(partial[i]);
+      return scorer.finish(sums_of_warp);
     } else {
       return warp_sums(partial[0]);
     }
   }
   /// Scores its share of the row's segments, as the `number`-th of so many warps.
   __device__ void score_all(index_t number, index_t warps) const {
-    const index_t head = warp_lane() / together, segment = warp_lane() % together;
+    const index_t head = warp_lane() / at_once, segment = warp_lane() % at_once;
     const bool present = head < row.queries.extent(0);
-    index_t first = number * together;
-    for (; first + together <= row.segments; first += warps * together) {
+    index_t first = number * at_once;
+    for (; first + at_once <= row.segments; first += warps * at_once) {
       const float own_score = score<true>(first);
       if (present) row.scores(head, first + segment) = of_numbers(own_score, first + segment);
     }

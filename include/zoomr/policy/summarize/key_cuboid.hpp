@@ -38,8 +38,8 @@ struct key_cuboid {
     const float centre = (low + high) * 0.5f;
     float sum = 0.0f;
     for (index_t t = 0; t < count; ++t) {
-      const float apart = centre - key(t);
-      sum += apart < 0.0f ? -apart : apart;
+      const float distance = centre - key(t);
+      sum += distance < 0.0f ? -distance : distance;
     }
     const float radius = quotient(sum, static_cast<float>(count));
     return {{centre - radius, centre + radius}};

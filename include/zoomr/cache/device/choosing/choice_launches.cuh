@@ -54,11 +54,11 @@ struct choice_launches : device_pass<Policy, T> {
       for (const device_item& item : core.step.items) {
         const device_sequence& state = core.state(item.seq);
         if (item.due.kept == 0 || state.segment_count() == 0) continue;
-        device_arrays<Policy, T> all = arrays();
-        all.resummarize = {item.seq, state.segment_count(), core.held(state)};
+        device_arrays<Policy, T> arrays_of_item = arrays();
+        arrays_of_item.resummarize = {item.seq, state.segment_count(), core.held(state)};
         launch({grid(std::min<index_t>(state.segment_count(), 1024), core.sizes.model.kv_lanes()),
                 dim3(summarize_threads)},
-               stream, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
+               stream, summarize_kernel<Policy, T>, core.policy, arrays_of_item, core.limits.key_scale.all);
       }
     }
   }

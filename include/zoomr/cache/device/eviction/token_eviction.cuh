@@ -46,11 +46,11 @@ struct observing_layer {
   /// Lets the queries of the tokens in `asking` update importance, on top of the first `summed` sums in half `from`;
   /// the result is in half `to`.
   /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
-  /// @param together   first token of those that are observed together, of which some may have been already
+  /// @param observed_together  first token of those that are observed together, of which some may have been already
   /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
   template <class Number>
-  void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking, index_t together,
-                         index_t summed, index_t from, index_t to, stream_ref stream) const {
+  void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking,
+                         index_t observed_together, index_t summed, index_t from, index_t to, stream_ref stream) const {
     using evictor_type = decltype(core.policy.evict);
     observing_queries<T, Number> batch;
     batch.queries = queries;
@@ -72,7 +72,7 @@ struct observing_layer {
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
-      const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(together), rule.scale};
+      const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(observed_together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, stream,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
@@ -196,18 +196,18 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     }
     const index_t end = item.first + item.tokens;
     const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
-    const index_t here = (std::max)(first, item.first);
+    const index_t begin = (std::max)(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, {}};
     // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.
     if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
-    if (first < here) {
+    if (first < begin) {
       observer.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
-                                 first % core.sizes.remembered, {first, here}, first, 0, sums.half, 1 - sums.half,
+                                 first % core.sizes.remembered, {first, begin}, first, 0, sums.half, 1 - sums.half,
                                  stream);
     }
-    observer.update_importance(queries, item.packed + here - item.first, {here, end}, first,
-                               first < here ? here : sums.slots, sums.half, 1 - sums.half, stream);
+    observer.update_importance(queries, item.packed + begin - item.first, {begin, end}, first,
+                               first < begin ? begin : sums.slots, sums.half, 1 - sums.half, stream);
     const index_t kept = core.kept_of_prompt(item);
     if (kept == 0) continue;
     if (!importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
@@ -231,9 +231,9 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
   const auto& state = core.state(sequence);
   if (!due.updates_importance && due.kept == 0) return false;
   if (!due.chooses) {
-    const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
-    all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
-                state.sums.half, stream);
+    const observing_layer<HeadDim, Policy, T> every_layer{core, arrays, sequence, 0, due.before};
+    every_layer.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept,
+                        due.kept, state.sums.half, stream);
     return true;
   }
   const token_range asking = due.asking;

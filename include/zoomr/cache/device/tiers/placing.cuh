@@ -45,8 +45,8 @@ struct thread_frames {
       : a(arrays), ahead(beforehand), pass(in_pass) {
     const auto at = static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x);
     const auto threads = static_cast<index_t>(gridDim.x * blockDim.x);
-    const index_t each = (a.arena.frames + threads - 1) / threads;
-    own = {bounded(at, each), bounded(at + 1, each)};
+    const index_t stretch_frames = (a.arena.frames + threads - 1) / threads;
+    own = {bounded(at, stretch_frames), bounded(at + 1, stretch_frames)};
   }
   __device__ index_t class_of(index_t frame) const {
     const unsigned age = pass - a.arena.used[frame];
@@ -54,8 +54,8 @@ struct thread_frames {
   }
 
  private:
-  __device__ index_t bounded(index_t at, index_t each) const {
-    const std::int64_t first = std::int64_t{at} * each;
+  __device__ index_t bounded(index_t at, index_t stretch_frames) const {
+    const std::int64_t first = std::int64_t{at} * stretch_frames;
     return first < a.arena.frames ? static_cast<index_t>(first) : a.arena.frames;
   }
 };
@@ -92,9 +92,9 @@ __global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arra
   if (!comes_last(&arena.counts->counted, blocks, last)) return;
 
   for (index_t c = block.thread(); c < giving_order::classes; c += block.size()) {
-    index_t all = 0;
-    for (index_t b = 0; b < blocks; ++b) all += arena.of_class[b * giving_order::classes + c];
-    of_class[c] = all;
+    index_t class_frames = 0;
+    for (index_t b = 0; b < blocks; ++b) class_frames += arena.of_class[b * giving_order::classes + c];
+    of_class[c] = class_frames;
   }
   __syncthreads();
   if (block.thread() == 0) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arra
   }
   __syncthreads();
   const index_t b = block.thread();
-  arena_stretch mine{0, 0, cut[0], cut[1]};
+  arena_stretch stretch{0, 0, cut[0], cut[1]};
   index_t whole = 0, in_part = 0;
   if (b < blocks) {
     const index_t* class_counts = arena.of_class + b * giving_order::classes;
@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arra
   }
   const scanned<index_t> wholes = block.sum_before(whole), parts = block.sum_before(in_part);
   const auto of_cut = [&](index_t before) { return before < cut[1] ? before : static_cast<index_t>(cut[1]); };
-  mine.given_before = wholes.before + of_cut(parts.before);
-  mine.cut_before = parts.before;
-  if (b < blocks) arena.stretches[b] = mine;
+  stretch.given_before = wholes.before + of_cut(parts.before);
+  stretch.cut_before = parts.before;
+  if (b < blocks) arena.stretches[b] = stretch;
   if (b > 0) return;
   const index_t granted = requests > 0 ? wholes.all + of_cut(parts.all) : 0;
   arena_counts& counts = *arena.counts;
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(place_threads) give_frames_kernel(common_array
     // Forks that share a page may have fetched it twice: then the block is still where the other one is.
     const index_t before = arena.block_in[frame] - 1;
     if (before >= 0 && arena.block_frames[before] == frame + 1) arena.block_frames[before] = 0;
-    const auto wanted = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + request.block);
-    arena.block_in[frame] = wanted + 1;
-    arena.block_frames[wanted] = frame + 1;
+    const auto block_number = static_cast<index_t>(a.sizes.block_of(layer, 0, 0) + request.block);
+    arena.block_in[frame] = block_number + 1;
+    arena.block_frames[block_number] = frame + 1;
     arena.used[frame] = frames.pass;
     if (ahead) {
       arena.came_for[frame] = frames.pass;

@@ -96,11 +96,11 @@ struct voter_arrays {
   known_masses* known = nullptr;      // [sequences][heard]
   float* shares = nullptr;            // [sequences][voters][segments]
 
-  void carve(carver& from, const cache_sizes& all) {
-    sizes = all.voting;
-    model = all.model;
-    segments = all.segments;
-    const std::int64_t sequences = all.sequences, voters = sizes.voters;
+  void carve(carver& from, const cache_sizes& cache) {
+    sizes = cache.voting;
+    model = cache.model;
+    segments = cache.segments;
+    const std::int64_t sequences = cache.sequences, voters = sizes.voters;
     kv_lanes = from.take<voter_kv_lane>(sizes.kv_lanes);
     layer_begin = from.take<index_t>(model.layers + 1);
     heads = from.take<index_t>(voters);

@@ -124,8 +124,9 @@ class segment_logits {
 
   // Behind the last key the last one comes again.
   __device__ float logit_at(index_t first) const {
-    const index_t mine = slots_.first + first + lane_ < slots_.last ? slots_.first + first + lane_ : slots_.last - 1;
-    const std::int64_t own_key = layer_.offset(pool_slot(pages_, mine, layer_.page_bits), kv_head_);
+    const index_t own_slot =
+        slots_.first + first + lane_ < slots_.last ? slots_.first + first + lane_ : slots_.last - 1;
+    const std::int64_t own_key = layer_.offset(pool_slot(pages_, own_slot, layer_.page_bits), kv_head_);
     float partial[std::size_t{partial_sums}];
 #pragma unroll
     for (index_t t = 0; t < partial_sums; ++t) {
@@ -137,7 +138,7 @@ class segment_logits {
         if (has(c)) partial[t] = fused(query_[c], to_float(key[c * warp_lanes + lane_]), partial[t]);
       }
     }
-    return rule_(fused(scale_, warp_sums(partial), -0.0f), 0, mine, position_);
+    return rule_(fused(scale_, warp_sums(partial), -0.0f), 0, own_slot, position_);
   }
 
   const stored_layer<T>& layer_;
@@ -174,28 +175,28 @@ __global__ void __launch_bounds__(voter_threads, 2)
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   const auto warp = static_cast<index_t>(blockIdx.y) * warps + static_cast<index_t>(threadIdx.x) / warp_lanes;
   for (index_t id = warp; id < token.segments; id += static_cast<index_t>(gridDim.y) * warps) {
-    const segment one = segments[id];
+    const segment scored = segments[id];
     const slot_map slots;
-    const token_range details = between_zones(one.begin, one.split, token.zone, slots);
-    const bool whole = details.size() == one.split - one.begin;
+    const token_range details = between_zones(scored.begin, scored.split, token.zone, slots);
+    const bool whole = details.size() == scored.split - scored.begin;
     segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
     for (index_t first = 0; first < token.sums; first += warp_lanes) {
       const index_t position = token.position - first - lane;  // of the query that this lane looks after
       const bool heard = first + lane < token.sums;
-      const bool seen = heard && details.size() > 0 && one.split <= position + 1;
+      const bool seen = heard && details.size() > 0 && scored.split <= position + 1;
       bool known = false;
       if (heard) {
         const known_masses there = voting.known_at(token.sequence, position);
         known = there.after == position + 1 && id < there.segments;
       }
       for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
-        bool wanted = seen;
+        bool asks = seen;
         if (heard) {
           float& mass = voting.masses_at(token.sequence, position)(voter, id);
           if (!seen && !known) mass = not_a_number;
-          wanted = seen && !(known && whole && !is_nan(mass));
+          asks = seen && !(known && whole && !is_nan(mass));
         }
-        for (unsigned left = __ballot_sync(all_lanes, wanted ? 1 : 0); left != 0; left &= left - 1) {
+        for (unsigned left = __ballot_sync(all_lanes, asks ? 1 : 0); left != 0; left &= left - 1) {
           const index_t asking = token.position - first - (__ffs(static_cast<int>(left)) - 1);
           keys.ask(voting.queries_at(token.sequence, asking)[voter], logits.rule(voting.heads[voter]), logits.scale,
                    asking);
@@ -227,22 +228,22 @@ __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T
   for (index_t query = 0; query < token.sums; ++query) {
     const index_t position = token.position - query;
     const view<float> masses = voting.masses_at(token.sequence, position)[voter];
-    const auto each = [&](auto visit) {
+    const auto each_mass = [&](auto visit) {
       for (index_t id = block.thread(); id < shares.size(); id += block.size()) {
         if (left[id] > 0 && segments[id].split <= position + 1) visit(id, masses[id]);
       }
     };
     float own = -infinity;
-    each([&](index_t, float mass) { own = mass > own ? mass : own; });
+    each_mass([&](index_t, float mass) { own = mass > own ? mass : own; });
     const float largest = unsorted(block.largest(order_key(own)));
-    float all = largest;
+    float log_sum = largest;
     if (largest > -infinity && largest < infinity) {
       votes_t units = 0;
-      each([&](index_t, float mass) { units += is_nan(mass) ? 0 : units_of(exponential(mass - largest)); });
-      all = largest + logarithm(sum_of_units(block.sum(units)));
+      each_mass([&](index_t, float mass) { units += is_nan(mass) ? 0 : units_of(exponential(mass - largest)); });
+      log_sum = largest + logarithm(sum_of_units(block.sum(units)));
     }
-    each([&](index_t id, float mass) {
-      const float share = mass == all ? 0.0f : mass - all;  // of an infinity too
+    each_mass([&](index_t id, float mass) {
+      const float share = mass == log_sum ? 0.0f : mass - log_sum;  // of an infinity too
       if (is_nan(shares[id]) || share > shares[id]) shares[id] = share;
       if (left[id] < segments[id].split - segments[id].begin) masses[id] = not_a_number;
     });

@@ -19,12 +19,12 @@ template <class Core>
 void copy_voters(Core& core, stream_ref stream) {
   std::vector<voter_kv_lane> kv_lanes;
   std::vector<index_t> heads, layer_begin(1);
-  for (const voter_table::kv_lane& one : core.voters.kv_lanes()) {
-    while (static_cast<index_t>(layer_begin.size()) <= one.layer) {
+  for (const voter_table::kv_lane& kv_lane : core.voters.kv_lanes()) {
+    while (static_cast<index_t>(layer_begin.size()) <= kv_lane.layer) {
       layer_begin.push_back(static_cast<index_t>(kv_lanes.size()));
     }
-    kv_lanes.push_back({one.layer, one.kv_head, one.first, static_cast<index_t>(one.heads.size())});
-    heads.insert(heads.end(), one.heads.begin(), one.heads.end());
+    kv_lanes.push_back({kv_lane.layer, kv_lane.kv_head, kv_lane.first, static_cast<index_t>(kv_lane.heads.size())});
+    heads.insert(heads.end(), kv_lane.heads.begin(), kv_lane.heads.end());
   }
   layer_begin.resize(static_cast<std::size_t>(core.sizes.model.layers) + 1, static_cast<index_t>(kv_lanes.size()));
   const view<const float> weights = core.voters.weights();
@@ -85,7 +85,7 @@ struct voter_launches : device_pass<Policy, T> {
   template <class Number>
   void remember(index_t layer, view<const Number, 3> queries, stream_ref stream) const {
     bool any = false;
-    for (const voter_table::kv_lane& one : core.voters.kv_lanes()) any = any || one.layer == layer;
+    for (const voter_table::kv_lane& kv_lane : core.voters.kv_lanes()) any = any || kv_lane.layer == layer;
     for (const device_item& item : core.step.items) {
       const index_t count = (std::min)(item.tokens, core.sizes.remembered);
       if (!any || !item.prompt || count == 0) continue;

@@ -142,7 +142,7 @@ class observation {
         for (index_t lane = 0; lane < lanes; ++lane) take(t + lane, lane);
       }
       for (; t < weights.size(); ++t) take(t, 0);
-      for (const float one : most) largest = (std::max)(largest, one);
+      for (const float maximum : most) largest = (std::max)(largest, maximum);
     });
     exponentials(fastest_cpu_path(), weights, largest);
     on_fastest_path([&] {
