@@ -354,7 +354,8 @@ void check_failing_commits(const char* name, const Policy& policy) {
   using speaks = speaker<std::remove_const_t<decltype(moved)>>;
   for (const index_t undo : {0, 7}) {
     CAPTURE(undo);
-    const zoomr::config limits = tiered_limits(speaks::model, moved, speaks::limits(undo), 6);
+    const zoomr::config limits =
+        tiered_limits(speaks::model, moved, with_voters(moved, speaks::limits(undo), speaks::model), 6);
     const failures_met met = say_in_spite_of_failures(moved, limits, limits);
     CHECK(met.calls > 5);
     constexpr bool evicts = decltype(policy.evict)::observes;
