@@ -62,11 +62,11 @@ struct rows_of_slots {
   }
 };
 
-stream as_stream([[maybe_unused]] void* on) {
+stream_ref as_stream([[maybe_unused]] void* on) {
 #if defined(ZOOMR_SIMT)
   return {};
 #else
-  return static_cast<stream>(on);
+  return static_cast<stream_ref>(on);
 #endif
 }
 
@@ -84,7 +84,7 @@ const char* said(Body body) {
 }
 
 template <class T, index_t Group>
-void attend(const zoomr_attention& wanted, stream on) {
+void attend(const zoomr_attention& wanted, stream_ref on) {
   const zoomr::extents<3> wide{{wanted.sequences, wanted.kv_heads * Group, head_dim}};
   const index_t rows = wanted.sequences * wanted.kv_heads;
   zoomr::gather_task<T, bfloat16, rows_of_slots, zoomr::scaled_logits> task;
@@ -106,7 +106,7 @@ void attend(const zoomr_attention& wanted, stream on) {
 }
 
 template <class T>
-void attend_by_group(const zoomr_attention& wanted, stream on) {
+void attend_by_group(const zoomr_attention& wanted, stream_ref on) {
   if (wanted.group == 1) return attend<T, 1>(wanted, on);
   if (wanted.group == 4) return attend<T, 4>(wanted, on);
   if (wanted.group == 8) return attend<T, 8>(wanted, on);

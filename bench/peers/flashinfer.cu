@@ -85,7 +85,7 @@ bool can_launch_early() { return attribute(cudaDevAttrComputeCapabilityMajor) >=
 struct flashinfer_decode::plan {
   explicit plan(const paged_attention& wanted) : of(wanted), early(can_launch_early()) {}
   virtual ~plan() = default;
-  virtual void enqueue(stream on) const = 0;
+  virtual void enqueue(stream_ref on) const = 0;
 
   std::uint32_t heads() const { return static_cast<std::uint32_t>(of.kv_heads * of.group); }
 
@@ -121,7 +121,7 @@ class by_cuda_cores : public flashinfer_decode::plan {
     DISPATCH_GQA_GROUP_SIZE(of.group, GROUP_SIZE, { make<GROUP_SIZE>(); });
   }
 
-  void enqueue(stream on) const override {
+  void enqueue(stream_ref on) const override {
     decode_params p;
     fill(p, info_, *at_);
     auto* states = info_.split_kv ? at_->number_at<number>(info_.v_offset) : nullptr;
@@ -183,7 +183,7 @@ class by_tensor_cores : public flashinfer_decode::plan {
     if (info_.cta_tile_q != tile_queries) throw std::runtime_error("FlashInfer plans another tile than one of 16");
   }
 
-  void enqueue(stream on) const override {
+  void enqueue(stream_ref on) const override {
     prefill_params p;
     fill(p, info_, *at_);
     p.q_indptr = as<id_type>(first_queries_.data());
@@ -219,6 +219,6 @@ flashinfer_decode::flashinfer_decode(const paged_attention& wanted, flashinfer_k
   }
 }
 flashinfer_decode::~flashinfer_decode() = default;
-void flashinfer_decode::enqueue(stream on) const { plan_->enqueue(on); }
+void flashinfer_decode::enqueue(stream_ref on) const { plan_->enqueue(on); }
 
 }  // namespace zoomr_bench::peer

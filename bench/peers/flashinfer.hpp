@@ -46,7 +46,7 @@ class flashinfer_decode {
   flashinfer_decode(const paged_attention& wanted, flashinfer_kernels which);
   ~flashinfer_decode();
   /// @throws std::runtime_error  if a kernel cannot be started
-  void enqueue(stream on) const;
+  void enqueue(stream_ref on) const;
 
   struct plan;
 

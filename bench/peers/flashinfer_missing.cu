@@ -10,7 +10,7 @@ struct flashinfer_decode::plan {};
 
 flashinfer_decode::flashinfer_decode(const paged_attention&, flashinfer_kernels) { expect_flashinfer(); }
 flashinfer_decode::~flashinfer_decode() = default;
-void flashinfer_decode::enqueue(stream) const { expect_flashinfer(); }
+void flashinfer_decode::enqueue(stream_ref) const { expect_flashinfer(); }
 
 void expect_flashinfer() {
   throw std::runtime_error(

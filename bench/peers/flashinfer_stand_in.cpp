@@ -59,7 +59,7 @@ flashinfer_decode::flashinfer_decode(const paged_attention& wanted, flashinfer_k
     : plan_(std::make_unique<plan>(plan{wanted})) {}
 flashinfer_decode::~flashinfer_decode() = default;
 
-void flashinfer_decode::enqueue(stream on) const {
+void flashinfer_decode::enqueue(stream_ref on) const {
   simt::enqueue(on, [of = plan_->of] {
     for (index_t sequence = 0; sequence < of.sequences; ++sequence) {
       for (index_t head = 0; head < of.kv_heads * of.group; ++head) attend(of, sequence, head);

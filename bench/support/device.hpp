@@ -14,19 +14,19 @@
 namespace zoomr_bench {
 
 using zoomr::index_t;
-using zoomr::stream;
+using zoomr::stream_ref;
 using zoomr::view;
 
 #if defined(ZOOMR_SIMT)
 
-inline stream the_stream() { return {}; }
+inline stream_ref the_stream() { return {}; }
 inline void wait() { simt::finish(the_stream()); }
 inline void copy_to_host(void* to, const void* from, std::int64_t bytes) {
   wait();
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 inline void copy_to_device(void* to, const void* from, std::int64_t bytes) { copy_to_host(to, from, bytes); }
-inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream on) {
+inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream_ref on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
 }
 inline void* device_memory(std::int64_t bytes) {
@@ -43,9 +43,9 @@ inline std::int64_t flushed_bytes() { return 1024; }
 
 inline void must(cudaError_t code, const char* what) { zoomr::expect_success(code, what); }
 
-inline stream the_stream() {
-  static const stream made = [] {
-    stream s;
+inline stream_ref the_stream() {
+  static const stream_ref made = [] {
+    stream_ref s;
     must(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "no stream");
     return s;
   }();
@@ -59,7 +59,7 @@ inline void copy_to_host(void* to, const void* from, std::int64_t bytes) {
 inline void copy_to_device(void* to, const void* from, std::int64_t bytes) {
   must(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice), "a copy to the device");
 }
-inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream on) {
+inline void copy_on_device(void* to, const void* from, std::int64_t bytes, stream_ref on) {
   must(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, on),
        "a copy on the device");
 }

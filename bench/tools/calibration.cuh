@@ -98,13 +98,13 @@ struct scratch {
 
 /// The median of some rounds of what `enqueue` enqueues, after one that is not counted, in seconds. Waits for each.
 template <class Enqueue>
-double seconds_of(stream queue, Enqueue enqueue) {
+double seconds_of(stream_ref stream, Enqueue enqueue) {
   stream_timer clock;
   std::vector<double> taken;
   for (index_t round = 0; round <= rounds; ++round) {
-    clock.start(queue);
+    clock.start(stream);
     enqueue();
-    clock.stop(queue);
+    clock.stop(stream);
     const double seconds = clock.seconds();
     if (round > 0) taken.push_back(seconds);
   }
@@ -129,7 +129,7 @@ byte_count calibration_host_bytes(index_t kv_heads) {
 }
 
 /// Times the ways of a page, with the kernels and the layout of a cache, and says how its pages should come. Meant for
-/// the start of a program, on a device that does nothing else: it waits for `queue`.
+/// the start of a program, on a device that does nothing else: it waits for `stream`.
 ///
 /// Whether a page is worth its way depends on how often it is read until it goes, which is a matter of policy, text and
 /// room: the caller says what it expects. What a cache has seen is (hits + misses) / (misses - in_place + prefetched)
@@ -142,7 +142,7 @@ byte_count calibration_host_bytes(index_t kv_heads) {
 /// @throws precondition_error for numbers below 1 or without memory; error(device) with what CUDA says
 /// @cost  some 50 launches over 256 pages of one layer, waited for; nothing stays allocated
 template <class T, index_t HeadDim, index_t Group, class Number = bfloat16>
-calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* memory, void* details, stream queue,
+calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* memory, void* details, stream_ref stream,
                                          index_t splits = 8) {
   ZOOMR_EXPECTS(kv_heads >= 1 && splits >= 1 && reads >= 1 && memory != nullptr && details != nullptr,
                 "calibrate_transfers: KV heads, splits and reads must be at least 1, and there must be memory");
@@ -151,14 +151,14 @@ calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* m
   carver from(memory);
   scratch<T, Number> in;
   in.carve(from, kv_heads, HeadDim, Group, splits);
-  zero_on_device(memory, calibration_bytes<T, HeadDim, Group, Number>(kv_heads, splits), queue);
+  zero_on_device(memory, calibration_bytes<T, HeadDim, Group, Number>(kv_heads, splits), stream);
   auto* pages_of_host = static_cast<T*>(details);
   std::memset(details, 0, static_cast<std::size_t>(calibration_host_bytes<T, HeadDim>(kv_heads)));
 
   std::array<double, block_counts.size()> fetching{};
   for (std::size_t i = 0; i < block_counts.size(); ++i) {
-    fetching[i] = seconds_of(queue, [&] {
-      launch({dim3(static_cast<unsigned>(block_counts[i])), dim3(detail::fetch_threads)}, queue, copy_pages_kernel<T>,
+    fetching[i] = seconds_of(stream, [&] {
+      launch({dim3(static_cast<unsigned>(block_counts[i])), dim3(detail::fetch_threads)}, stream, copy_pages_kernel<T>,
              static_cast<const T*>(pages_of_host), in.copies, pages, numbers);
     });
   }
@@ -173,7 +173,7 @@ calibrated_transfers calibrate_transfers(index_t kv_heads, double reads, void* m
     task.out = view<Number, 3>(in.out, {1, kv_heads * Group, HeadDim});
     task.partial = in.partial;
     task.arrived = in.arrived;
-    return seconds_of(queue, [&] { gather_attend<T, HeadDim, Group>(task, splits, queue); });
+    return seconds_of(stream, [&] { gather_attend<T, HeadDim, Group>(task, splits, stream); });
   };
   calibrated_transfers result;
   result.plan.fetch_blocks = few_blocks(fetching);

@@ -27,16 +27,16 @@ inline void release(void* memory) {
   simt::finish_all_quietly();
   ::operator delete (memory, std::align_val_t{256});
 }
-inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
+inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream_ref on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, bytes); });
 }
-inline void wait_for(zoomr::stream on) { simt::finish(on); }
+inline void wait_for(zoomr::stream_ref on) { simt::finish(on); }
 
 /// A pass that is enqueued again and again: the first time as it is, then as a graph.
 class replayed {
  public:
   template <class Enqueue>
-  void operator()(Enqueue enqueue, zoomr::stream on) {
+  void operator()(Enqueue enqueue, zoomr::stream_ref on) {
     if (!std::exchange(warm_, true)) return enqueue();
     if (graph_ == nullptr) {
       simt::begin_capture(on);
@@ -59,11 +59,11 @@ inline void* allocate(std::size_t bytes) {
   return memory;
 }
 inline void release(void* memory) { cudaFree(memory); }
-inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
+inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream_ref on) {
   zoomr::expect_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on),
                         "a copy from the device could not be started");
 }
-inline void wait_for(zoomr::stream on) { zoomr::expect_success(cudaStreamSynchronize(on), "a pass on the device"); }
+inline void wait_for(zoomr::stream_ref on) { zoomr::expect_success(cudaStreamSynchronize(on), "a pass on the device"); }
 
 /// A pass that is enqueued again and again: the first time as it is, so that whatever a first launch sets up is set up;
 /// the second time it is captured as a graph; from then on the graph is launched.
@@ -78,7 +78,7 @@ class replayed {
 
   /// @param enqueue  enqueues the pass on `on`, each time with the same launches and the same arguments
   template <class Enqueue>
-  void operator()(Enqueue enqueue, zoomr::stream on) {
+  void operator()(Enqueue enqueue, zoomr::stream_ref on) {
     if (!std::exchange(warm_, true)) return enqueue();
     if (graph_ == nullptr) capture(enqueue, on);
     zoomr::expect_success(cudaGraphLaunch(graph_, on), "a graph could not be launched");
@@ -86,7 +86,7 @@ class replayed {
 
  private:
   template <class Enqueue>
-  void capture(Enqueue enqueue, zoomr::stream on) {
+  void capture(Enqueue enqueue, zoomr::stream_ref on) {
     cudaGraph_t recorded = nullptr;
     zoomr::expect_success(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), "a pass cannot be captured");
     try {
@@ -114,7 +114,7 @@ class device_array {
   device_array() = default;
   explicit device_array(std::size_t count) : size_(count), data_(static_cast<T*>(allocate(count * sizeof(T)))) {}
   /// A copy of what the host has; waits for it.
-  device_array(const std::vector<T>& values, zoomr::stream on) : device_array(values.size()) {
+  device_array(const std::vector<T>& values, zoomr::stream_ref on) : device_array(values.size()) {
     if (values.empty()) return;
     zoomr::copy_to_device(data_, values.data(), static_cast<byte_count>(size_ * sizeof(T)), on);
     wait_for(on);

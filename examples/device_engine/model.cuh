@@ -52,7 +52,7 @@ class device_model {
 
   const model_config& config() const { return config_; }
   index_t chunk() const { return chunk_; }
-  zoomr::stream on() const { return stream_.get(); }
+  zoomr::stream_ref on() const { return stream_.get(); }
 
   /// Where a pass finds its tokens and leaves its logits.
   token_id* tokens() const { return tokens_.data(); }       // [T]

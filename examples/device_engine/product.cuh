@@ -18,7 +18,7 @@ namespace decode::device {
 /// BLAS in single precision: y = Aᵀ x + beta y, and C = Aᵀ B + beta C.
 class blas {
  public:
-  explicit blas(zoomr::stream on) : on_(on) {}
+  explicit blas(zoomr::stream_ref on) : on_(on) {}
   void gemv(int m, int n, const float* a, int lda, const float* x, float beta, float* y) const {
     simt::enqueue(on_, [=] { cblas_sgemv(CblasColMajor, CblasTrans, m, n, 1.0f, a, lda, x, 1, beta, y, 1); });
   }
@@ -30,7 +30,7 @@ class blas {
   }
 
  private:
-  zoomr::stream on_;
+  zoomr::stream_ref on_;
 };
 
 #else
@@ -45,7 +45,7 @@ inline void expect_success(cublasStatus_t status, const char* what) {
 /// that nothing is allocated while a pass is captured.
 class blas {
  public:
-  explicit blas(zoomr::stream on) : workspace_(std::size_t{32} << 20) {
+  explicit blas(zoomr::stream_ref on) : workspace_(std::size_t{32} << 20) {
     expect_success(cublasCreate(&handle_), "cuBLAS cannot be used");
     expect_success(cublasSetStream(handle_, on), "cuBLAS: stream");
     expect_success(cublasSetWorkspace(handle_, workspace_.data(), workspace_.size()), "cuBLAS: workspace");

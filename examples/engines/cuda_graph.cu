@@ -52,7 +52,7 @@ struct engine {
 /// What a model's layers ask of a step, on the engine's stream.
 struct layers_of_step {
   cache_type::step_type& step;
-  zoomr::stream on;
+  zoomr::stream_ref on;
 
   void append(index_t layer, zoomr::view<const float, 3> keys, zoomr::view<const float, 3> values) {
     step.append(layer, keys, values, on);
@@ -64,7 +64,7 @@ struct layers_of_step {
 
 /// All that a pass enqueues. Each time it has the same launches with the same arguments, so that it may be a graph.
 void enqueue(engine& by, cache_type::step_type& step, index_t tokens, bool again) {
-  const zoomr::stream on = by.net.on();
+  const zoomr::stream_ref on = by.net.on();
   zoomr::copy_to_device(by.net.tokens(), by.ids.get().data(), sizeof(token_id) * tokens, on);
   zoomr::copy_to_device(by.net.positions(), by.positions.get().data(), sizeof(index_t) * tokens, on);
   again ? step.restart(on) : step.start(on);

@@ -90,7 +90,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error for a shape, policy or config that cannot work; error(capacity) without memory for the
   /// host's tables. The device that is current is the cache's: every later call that begins a step or enqueues is
   /// refused while another one is
-  device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream queue,
+  device_cache(const shape& model, const Policy& policy, const config& limits, void* memory, stream_ref stream,
                index_t splits = 0, void* details = nullptr, transfer_plan plan = {}) {
     static_cast<void>(bytes(model, policy, limits, splits));
     detail::expect_classes(policy_type(policy), limits);
@@ -101,10 +101,10 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     ZOOMR_EXPECTS(plan.fetch_blocks >= 1, "device_cache: a transfer_plan has at least one block that fetches");
     core_ = allocated(0, [&] {
       auto core =
-          std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, queue, details);
-      copy_logits(*core, queue);
-      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, queue);
-      if constexpr (detail::weighs_heads<Policy>) copy_head_weights(*core, queue);
+          std::make_unique<detail::device_core<Policy, T>>(model, policy, limits, splits, memory, stream, details);
+      copy_logits(*core, stream);
+      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, stream);
+      if constexpr (detail::weighs_heads<Policy>) copy_head_weights(*core, stream);
       return core;
     });
     core_->arrays.arena.plan = plan;
@@ -165,21 +165,21 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error while a step is in progress; error(capacity) if config.max_sequences are open; nothing
   ///         has changed
   /// @cost   2 launches, which copy the index and what a rollback needs; no keys or values
-  sequence fork(sequence from, stream queue) {
+  sequence fork(sequence from, stream_ref stream) {
     core_->home.expect_current("fork");
     const detail::device_sequence& original = base::expect_unused(from);
     const sequence copy = base::open();
-    become(core_->state(copy.id), copy.id, original, from.id, queue);
+    become(core_->state(copy.id), copy.id, original, from.id, stream);
     return copy;
   }
   /// The same into a sequence that is open, as `kv_cache::fork`: what it was is closed, and its handle stays.
   /// @throws precondition_error while a step is in progress; nothing has changed
   /// @cost   as above; none if both are the same
-  void fork(sequence from, sequence into, stream queue) {
+  void fork(sequence from, sequence into, stream_ref stream) {
     core_->home.expect_current("fork");
     const detail::device_sequence& original = base::expect_unused(from);
     base::expect_open(into);
-    if (!(from == into)) become(base::emptied(into), into.id, original, from.id, queue);
+    if (!(from == into)) become(base::emptied(into), into.id, original, from.id, stream);
   }
 
   /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
@@ -187,13 +187,13 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
   ///         not; nothing has changed
   /// @cost   1 launch for each 512 pages
-  void block_table(sequence seq, view<const index_t> pages, stream queue) requires in_engine {
+  void block_table(sequence seq, view<const index_t> pages, stream_ref stream) requires in_engine {
     core_->home.expect_current("block_table");
     detail::device_sequence& state = base::expect_unused(seq);
     detail::take_table(core_->limits.engine, state, pages, "block_table: it",
                        [](const std::string& why) { detail::raise_precondition(why); });
     state.known_pages = static_cast<index_t>(state.pages.size());
-    set_pages(*core_, seq.id, state.pages, queue);
+    set_pages(*core_, seq.id, state.pages, stream);
   }
 
   /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.
@@ -205,8 +205,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @param to  pinned memory of the host, or CUDA may wait for the stream; what it is given is there after the copy
   /// @pre   no step is between its layers
   /// @cost  a copy of 64 bytes; nothing waits
-  void read_tiers(arena_counts& to, stream queue) const requires tiered {
-    copy_anywhere(&to, core_->arrays.arena.counts, sizeof to, queue);
+  void read_tiers(arena_counts& to, stream_ref stream) const requires tiered {
+    copy_anywhere(&to, core_->arrays.arena.counts, sizeof to, stream);
   }
   /// The same in the host's words, with bytes, as kv_cache::tiers gives it.
   /// @param read  what read_tiers has brought
@@ -241,10 +241,10 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     expect_observed(core_->host_policy, stepped, item);
   }
   void become(detail::device_sequence& copy, index_t id, const detail::device_sequence& original, index_t from,
-              stream queue) {
+              stream_ref stream) {
     copy.become(original, core_->sizes.ring, id);
     if constexpr (!in_engine) detail::share_pages(original.pages, core_->stock);
-    copy_sequence(*core_, from, id, queue);
+    copy_sequence(*core_, from, id, stream);
   }
 
   void plan_item(const step_item& item) const {

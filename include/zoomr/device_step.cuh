@@ -41,29 +41,29 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// Copies the table of this pass to the device, once. Of its own accord `start` or `restart` does it; before a graph
   /// is captured or launched it is for the caller to do, on the same stream.
   /// @cost  one copy, and an event after it; 1 launch where pages are shared that the step will write
-  void upload(stream queue) {
+  void upload(stream_ref stream) {
     expect_open();
     if (uploaded_ > pass_) return;
-    ZOOMR_EXPECTS(!is_captured(queue),
+    ZOOMR_EXPECTS(!is_captured(stream),
                   "a table is not uploaded by a graph: call upload before the capture, and before each launch");
-    enqueue().upload(queue);
+    enqueue().upload(stream);
     uploaded_ = pass_ + 1;
   }
 
   /// Uploads the step's table, brings the index up to date, and begins the choices of all layers together.
   /// @cost  one copy, 2 launches; 3 if one choice serves all layers
-  void start(stream queue) {
-    upload(queue);
+  void start(stream_ref stream) {
+    upload(stream);
     const auto now = enqueue();
-    now.update_index(queue);
-    now.choices().begin(queue);
+    now.update_index(stream);
+    now.choices().begin(stream);
     core_->step.layers.start();
   }
 
   /// Before the second pass, after `needs_second_pass` has said that there is one.
-  void restart(stream queue) {
-    upload(queue);
-    enqueue().choices().begin(queue);
+  void restart(stream_ref stream) {
+    upload(stream);
+    enqueue().choices().begin(stream);
     core_->step.layers.start();
   }
 
@@ -71,14 +71,14 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param keys    [tokens, kv_heads, head_dim]  rotated
   /// @param values  [tokens, kv_heads, value width]; where they are in keys: none
   template <class Number>
-  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream queue) {
+  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream_ref stream) {
     expect_append(layer, keys, values);
-    enqueue().append(layer, keys, values, queue);
+    enqueue().append(layer, keys, values, stream);
     core_->step.layers.append(layer);
   }
   template <class Number>
-  void append(index_t layer, view<const Number, 3> keys, stream queue) {
-    append(layer, keys, view<const Number, 3>{}, queue);
+  void append(index_t layer, view<const Number, 3> keys, stream_ref stream) {
+    append(layer, keys, view<const Number, 3>{}, stream);
   }
 
   /// The engine stores them by itself, in its own pages, divided by their scales, where `append_slots` says. Otherwise
@@ -93,9 +93,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// in it. The same in all layers; `start` or `restart` comes before.
   /// @param slots  [tokens]  out
   /// @cost  1 launch
-  void append_slots(view<index_t> slots, stream queue) const {
+  void append_slots(view<index_t> slots, stream_ref stream) const {
     expect_extents("append_slots: slots are", slots, {{(std::max)(deciding() + prompt_tokens(), slots.size())}});
-    enqueue().append_slots(slots, queue);
+    enqueue().append_slots(slots, stream);
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
@@ -106,40 +106,40 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// eviction 1 more, and for each prompt whose queries count 4 for each 32 of
   /// them and 1 or 2 at its end; over tiers 4 more, and 4 beside that `append` of the next layer waits for
   template <class Number>
-  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, stream queue) {
+  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
+              stream_ref stream) {
     expect_attend(layer, queries, out);
     core_->step.layers.expect_queries("attend", layer);
     const auto now = enqueue();
-    now.see(layer, queries, queue);
-    now.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, queue);
+    now.see(layer, queries, stream);
+    now.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, stream);
     core_->step.layers.see(layer);
   }
   /// `append` and `attend` at once.
   /// @cost  as `attend`, and 1 launch more only where tokens of prompts are in the step, or eviction observes
-  /// attention:
-  ///        of a step after the prompts, where config.max_draft_tokens is 1, 2 launches for each layer
+  ///        attention: of a step after the prompts, where config.max_draft_tokens is 1, 2 launches for each layer
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
-              view<Number, 3> out, view<float, 2> lse, stream queue) {
+              view<Number, 3> out, view<float, 2> lse, stream_ref stream) {
     const auto now = enqueue();
     if (!now.stores()) {
-      append(layer, keys, values, queue);
-      attend(layer, queries, out, lse, queue);
+      append(layer, keys, values, stream);
+      attend(layer, queries, out, lse, stream);
       return;
     }
     expect_append(layer, keys, values);
     expect_attend(layer, queries, out);
     core_->step.layers.append(layer);
     core_->step.layers.expect_queries("attend", layer);
-    const auto in = now.to_store(layer, queries, keys, values, queue);
-    now.see(layer, queries, queue);
-    now.attend(in, out, lse, queue);
+    const auto in = now.to_store(layer, queries, keys, values, stream);
+    now.see(layer, queries, stream);
+    now.attend(in, out, lse, stream);
     core_->step.layers.see(layer);
   }
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<Number, 3> out,
-              view<float, 2> lse, stream queue) {
-    attend(layer, queries, keys, view<const Number, 3>{}, out, lse, queue);
+              view<float, 2> lse, stream_ref stream) {
+    attend(layer, queries, keys, view<const Number, 3>{}, out, lse, stream);
   }
 
   /// Instead of `attend`, for engines whose own kernel attends: makes the choices that are due, and lists which slots
@@ -151,7 +151,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @cost  that of `attend` without reading keys or values, and room numbers written for each token and row
   template <class Number>
   void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
-                  stream queue) requires(!tiered) {
+                  stream_ref stream) requires(!tiered) {
     const shape& model = expect_layer("list_slots", layer);
     expect_shape("list_slots: queries are", queries, model.heads);
     const index_t least = deciding() + prompt_tokens(), rows = core_->sizes.layer_rows;
@@ -159,8 +159,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     expect_extents("list_slots: counts are", counts, {{(std::max)(least, counts.extent(0)), rows}});
     core_->step.layers.expect_queries("list_slots", layer);
     const auto now = enqueue();
-    now.see(layer, queries, queue);
-    now.list_slots(layer, queries, slots, counts, queue);
+    now.see(layer, queries, stream);
+    now.list_slots(layer, queries, slots, counts, stream);
     core_->step.layers.see(layer);
   }
 
@@ -170,12 +170,12 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated
   template <class Number>
-  void observe(index_t layer, view<const Number, 3> queries, stream queue) {
+  void observe(index_t layer, view<const Number, 3> queries, stream_ref stream) {
     const shape& model = expect_layer("observe", layer);
     expect_shape("observe: queries are", queries, model.heads);
     ZOOMR_EXPECTS(prompt_tokens() == tokens(), "observe: after the end of the prompt the cache itself attends");
     core_->step.layers.expect_queries("observe", layer);
-    enqueue().see(layer, queries, queue);
+    enqueue().see(layer, queries, stream);
     core_->step.layers.see(layer);
   }
 
@@ -190,23 +190,23 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as `needs_second_pass` was told; a prompt's tokens are all accepted,
-  /// or none
-  /// @param queue     of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
+  ///                  or none
+  /// @param stream    of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
   ///                  choice are enqueued here; and what evicts tokens that are due, with the summaries of what is left
-  void commit(view<const index_t> accepted, stream queue) {
+  void commit(view<const index_t> accepted, stream_ref stream) {
     expect_commit(accepted, queries_needed());
-    expect_uploaded(accepted, queue);
+    expect_uploaded(accepted, stream);
     core_->listed[detail::step_table::commit].clear();
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
     const detail::device_counts listed = core_->listed[detail::step_table::commit].counts();
     const launches_type last{*core_, detail::step_table::commit, listed.tokens};
     for (index_t i = 0; i < base::items(); ++i) {
-      if (accepted[i] > 0) last.commit_queries(at(i), queue);
+      if (accepted[i] > 0) last.commit_queries(at(i), stream);
     }
-    if (last.evict_tokens(queue) || listed.tokens > 0 || listed.closings > 0) last.after_commit(queue);
+    if (last.evict_tokens(stream) || listed.tokens > 0 || listed.closings > 0) last.after_commit(stream);
     abandon();
   }
-  void commit(index_t accepted, stream queue) { commit(view<const index_t>(&accepted, {1}), queue); }
+  void commit(index_t accepted, stream_ref stream) { commit(view<const index_t>(&accepted, {1}), stream); }
 
  private:
   template <class, class, index_t, index_t, class>
@@ -261,8 +261,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void expect_attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out) const {
     const shape& model = expect_layer("attend", layer);
-    expect_shape("attend: queries are", queries, model.heads),
-        expect_shape("attend: out is", out, model.heads, Values::width);
+    expect_shape("attend: queries are", queries, model.heads);
+    expect_shape("attend: out is", out, model.heads, Values::width);
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
@@ -274,9 +274,9 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   auto queries_needed() const {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };
   }
-  void expect_uploaded(view<const index_t> accepted, stream queue) const {
+  void expect_uploaded(view<const index_t> accepted, stream_ref stream) const {
     core_->home.expect_current("commit");
-    ZOOMR_EXPECTS(!is_captured(queue), "commit: a commit is not part of a graph");
+    ZOOMR_EXPECTS(!is_captured(stream), "commit: a commit is not part of a graph");
     for (const index_t tokens : accepted) {
       ZOOMR_EXPECTS(tokens == 0 || uploaded_ > pass_,
                     "commit: the device was not told of this pass: call start, or upload before its graph is launched");

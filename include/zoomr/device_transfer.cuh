@@ -20,15 +20,15 @@ namespace zoomr::inline v0 {
 /// @throws precondition_error while a step is in progress, or if the caches differ; error(capacity) if there is no
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
-/// made again
+///         made again
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
-                 stream queue) {
+                 stream_ref stream) {
   const detail::device_sequence& moved = detail::cache_access::unused(from, seq);
   auto& into = detail::cache_access::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
-    detail::sequence_move<Policy, T>(into, detail::cache_access::core(from), queue).to_host(moved, seq.id, state);
+    detail::sequence_move<Policy, T>(into, detail::cache_access::core(from), stream).to_host(moved, seq.id, state);
   });
 }
 
@@ -36,15 +36,15 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 /// @param to  of the same policy, model, scales and logits; its other limits may differ
 /// @throws as to_host
 /// @cost   waits for the stream; 2 copies for each page and layer, one for each KV lane's summaries, and each row of a
-/// choice
+///         choice
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
-                   stream queue) {
+                   stream_ref stream) {
   detail::sequence_state& moved = detail::cache_access::unused(from, seq);
   auto& into = detail::cache_access::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
-    detail::sequence_move<Policy, T>(detail::cache_access::core(from), into, queue).to_device(moved, state, id);
+    detail::sequence_move<Policy, T>(detail::cache_access::core(from), into, stream).to_device(moved, state, id);
   });
 }
 

@@ -90,16 +90,16 @@ class grouped_device_cache {
   }
   /// @throws error(capacity) as `open`
   /// @cost   2 launches for each group
-  sequence fork(sequence from, stream queue) {
+  sequence fork(sequence from, stream_ref stream) {
     expect_open(from);
-    return open_as([&](auto& in, index_t, sequence original) { return in.fork(original, queue); }, from);
+    return open_as([&](auto& in, index_t, sequence original) { return in.fork(original, stream); }, from);
   }
   /// As of `device_cache`.
   /// @cost   as above
-  void fork(sequence from, sequence into, stream queue) {
+  void fork(sequence from, sequence into, stream_ref stream) {
     const index_t id = expect_open(from), other = expect_open(into);
     each([&](auto& in, index_t g) { in.expect_unused(handle(id, g)); });
-    each([&](auto& in, index_t g) { in.fork(handle(id, g), handle(other, g), queue); });
+    each([&](auto& in, index_t g) { in.fork(handle(id, g), handle(other, g), stream); });
   }
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.

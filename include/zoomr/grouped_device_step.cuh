@@ -44,14 +44,14 @@ class grouped_device_step {
 
   /// As of `device_step`, in each group.
   /// @cost  that of each group
-  void upload(stream queue) {
-    each([&](auto& in) { in.upload(queue); });
+  void upload(stream_ref stream) {
+    each([&](auto& in) { in.upload(stream); });
   }
-  void start(stream queue) {
-    each([&](auto& in) { in.start(queue); });
+  void start(stream_ref stream) {
+    each([&](auto& in) { in.start(stream); });
   }
-  void restart(stream queue) {
-    each([&](auto& in) { in.restart(queue); });
+  void restart(stream_ref stream) {
+    each([&](auto& in) { in.restart(stream); });
   }
 
   /// In the layer's group: with the arguments that `device_step` takes after the layer.
@@ -91,11 +91,11 @@ class grouped_device_step {
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
   /// Makes the first `accepted` tokens of each item part of its sequence, in all groups. The step is over.
-  void commit(view<const index_t> accepted, stream queue) {
-    each([&](auto& in) { in.expect_commit(accepted, in.queries_needed()), in.expect_uploaded(accepted, queue); });
-    each([&](auto& in) { in.commit(accepted, queue); });
+  void commit(view<const index_t> accepted, stream_ref stream) {
+    each([&](auto& in) { in.expect_commit(accepted, in.queries_needed()), in.expect_uploaded(accepted, stream); });
+    each([&](auto& in) { in.commit(accepted, stream); });
   }
-  void commit(index_t accepted, stream queue) { commit(view<const index_t>(&accepted, {1}), queue); }
+  void commit(index_t accepted, stream_ref stream) { commit(view<const index_t>(&accepted, {1}), stream); }
 
  private:
   template <class...>

@@ -154,9 +154,7 @@ class grouped_kv_cache {
     for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
     detail::sink_of_part part(to);
     detail::section_writer out(part, detail::groups_magic);
-    out.section([&] {
-      for (index_t layer = 0; layer < layers(); ++layer) out.put(place(layer).group);
-    });
+    group_table(out);
     out.finish();
     each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
     to.finish();
@@ -175,13 +173,8 @@ class grouped_kv_cache {
   sequence load(byte_source& from, view<const view<const index_t>> tables = {}) {
     expect_idle();
     if (tables.size() > 0) expect_extents("load: tables are", tables, {{count()}});
-    detail::section_reader in(from);
-    in.prologue(detail::groups_magic, "saved sequence of groups of layers");
-    in.begin("groups");
-    bool same = in.left() == layers() * static_cast<byte_count>(sizeof(index_t));
-    for (index_t layer = 0; same && layer < layers(); ++layer) same = in.get<index_t>() == place(layer).group;
-    if (!same) detail::refuse_file("the file's layers are in other groups than those of this cache");
-    in.end();
+    detail::section_reader in(from, detail::groups_magic, "saved sequence of groups of layers");
+    group_table(in);
     const auto load_group = [&](cache_type& to, index_t g, sequence) {
       return to.load(from, tables.size() > 0 ? tables[g] : view<const index_t>{});
     };
@@ -219,6 +212,19 @@ class grouped_kv_cache {
   void expect_unused(sequence seq) {
     const index_t id = expect_open(seq);
     each([&](cache_type& in, index_t g) { in.expect_unused(handle(id, g)); });
+  }
+  // The first section of a saved sequence: which group each layer is in.
+  template <class Archive>
+  void group_table(Archive& archive) const {
+    archive.section("groups", [&] {
+      bool same = !Archive::reads || archive.left() == layers() * static_cast<byte_count>(sizeof(index_t));
+      for (index_t layer = 0; same && layer < layers(); ++layer) {
+        index_t group = place(layer).group;
+        archive.number(group);
+        same = group == place(layer).group;
+      }
+      if (!same) detail::refuse_file("the file's layers are in other groups than those of this cache");
+    });
   }
   template <class Turn>
   std::vector<token_range> erase_span(sequence seq, token_range positions, const Turn& turn) {

@@ -5,8 +5,7 @@
 #include <zoomr/cache/host/editing/span_shift.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/key_rotation.hpp>
-#include <zoomr/cache/saving/loading.hpp>
-#include <zoomr/cache/saving/saving.hpp>
+#include <zoomr/cache/saving/saved_sequence.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/core/function_ref.hpp>

@@ -144,8 +144,7 @@ constexpr token_ending ending_of(std::string_view text) {
 ///
 /// @param tokens  of the vocabulary
 /// @param text    text(id), convertible to std::string_view: the bytes of a token; empty for one that is no text, such
-/// as
-///                one that ends a turn
+///                as one that ends a turn
 /// @param rule    with before_blank, tokens that end with . ! ? or … and no white space are of the class `mark`, and
 ///                those are `blank` that begin with white space or are no text
 /// @return        [tokens]

@@ -238,7 +238,7 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
     task.value_scale = s.p.value_scale;
     task.partial = partial.data();
     task.arrived = arrived.data();
-    gather_attend<T, HeadDim, Group, Values>(task, s.p.splits, zoomr::stream{});
+    gather_attend<T, HeadDim, Group, Values>(task, s.p.splits, zoomr::stream_ref{});
   };
   if constexpr (Sinks) {
     std::vector<float> sinks;

@@ -82,7 +82,7 @@ joined on_device(const lists_of_ranges& lists, index_t threads) {
   device_array<index_t> before(room, 1000000007);
   device_array<unsigned> attending(room, 77u);
   device_array<attended_size> size(1, attended_size{});
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, share_with,
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, share_with,
          listed{given.view(), firsts.view()}, static_cast<index_t>(lists.size()),
          shared_list{{ranges.data(), {static_cast<index_t>(room)}},
                      {before.data(), {static_cast<index_t>(room)}},

@@ -128,7 +128,8 @@ class table {
     const listed_rows listed{rows.view()};
     const index_t count = listed.rows.size();
     if (threads == 0) threads = resolve_threads;
-    launch({dim3(static_cast<unsigned>(count)), dim3(static_cast<unsigned>(threads))}, stream{}, &resolve_with, listed);
+    launch({dim3(static_cast<unsigned>(count)), dim3(static_cast<unsigned>(threads))}, stream_ref{}, &resolve_with,
+           listed);
   }
 
   std::vector<answer> answers(const std::vector<token_range>& ranges, const std::vector<index_t>& before,

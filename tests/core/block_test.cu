@@ -81,7 +81,7 @@ std::vector<T> collect(const std::vector<T>& values, index_t rounds, index_t thr
   zoomr_test::device_array<T> in(values);
   zoomr_test::device_array<T> out(7 * count, T{77});
   const auto part = [&](index_t number) { return view<T, 2>(out.data() + number * count, {rounds, threads}); };
-  launch({1, static_cast<unsigned>(threads)}, stream{}, &collect_kernel<T>,
+  launch({1, static_cast<unsigned>(threads)}, stream_ref{}, &collect_kernel<T>,
          view<const T, 2>(in.data(), {rounds, threads}),
          collected<T>{part(0), part(1), part(2), part(3), part(4), part(5), part(6)});
   return out.values();

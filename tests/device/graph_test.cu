@@ -42,7 +42,7 @@ struct cached {
   device_array<float> keys, values, queries, out;
   pinned_memory details;  // of a tiered placement
   own_stream stream_of_cache;
-  stream on = stream_of_cache.get();
+  stream_ref on = stream_of_cache.get();
   cache_type cache;
   sequence seq;
 

@@ -24,7 +24,7 @@ ORDER = """
 L0:
 core/platform.hpp core/version.hpp
 L1:
-core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/threads/waiting.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/table.hpp core/threads/waiting.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device/device.cuh core/device/streams.cuh core/device/vectors.cuh core/device/warp.cuh core/device/block.cuh
 L2:
@@ -50,8 +50,8 @@ cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.h
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
 cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/key_scores.hpp cache/host/query_token.hpp cache/host/token_choice.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
-cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp cache/saving/saving.hpp
-cache/saving/loading_header.hpp cache/saving/loading_memory.hpp cache/saving/loading.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
+cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp
+cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
 paging/device_arena.cuh
 cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/summaries.cuh

@@ -51,7 +51,7 @@ best_of_rows on_device(const std::vector<Score>& scores, index_t rows, index_t n
   zoomr_test::device_array<index_t> ids(std::int64_t{rows} * k, -7);
   zoomr_test::device_array<index_t> counts(rows, -7);
   zoomr_test::launch_top_k(view<const Score, 2>(in.data(), {rows, n}), view<index_t, 2>(ids.data(), {rows, k}),
-                           counts.view(), stream{});
+                           counts.view(), stream_ref{});
   return {ids.values(), counts.values()};
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("no rows, and outputs that do not fit them") {
   zoomr_test::device_array<index_t> ids(4, -7);
   zoomr_test::device_array<index_t> counts(1, -7);
   const view<const float, 2> two_rows(nullptr, {2, 0});
-  CHECK_THROWS_AS(zoomr_test::launch_top_k(two_rows, view<index_t, 2>(ids.data(), {2, 2}), counts.view(), stream{}),
+  CHECK_THROWS_AS(zoomr_test::launch_top_k(two_rows, view<index_t, 2>(ids.data(), {2, 2}), counts.view(), stream_ref{}),
                   precondition_error);
 }
 

@@ -16,9 +16,9 @@ TEST_CASE("pages_for rounds up, without overflow") {
 
 TEST_CASE("a slot's key and value lie in its page, wherever that is") {
   // 3 pages of [key | value][16][8], used in the order 2, 0, 1
-  std::vector<int> memory(3 * 2 * 16 * 8);
+  std::vector<float> memory(3 * 2 * 16 * 8);
   const std::vector<index_t> pages{2, 0, 1};
-  const paged_kv_lane<int> kv_lane{memory.data(), 2 * 16 * 8, kv_rows::in_page<int>({1, 1, 1, 8}, 1, 0), pages};
+  const paged_kv_lane<float> kv_lane{memory.data(), 2 * 16 * 8, kv_rows::in_page<float>({1, 1, 1, 8}, 1, 0), pages};
   CHECK(kv_lane.key(0) - memory.data() == 2 * 256);
   CHECK(kv_lane.key(15) - memory.data() == 2 * 256 + 15 * 8);
   CHECK(kv_lane.key(16) - memory.data() == 0);
@@ -48,17 +48,17 @@ TEST_CASE("rows in blocks take 17 or 9 times two bytes for each 32 numbers, or 3
 TEST_CASE("values may be wider than keys, narrower, or lie in them") {
   // pages of [keys 16, 24 wide | values 16, 8 wide] of two KV heads
   const shape narrow{1, 2, 2, 24, 8}, wide{1, 2, 2, 8, 24}, latent{1, 2, 2, 24, 8, true};
-  CHECK(head_numbers<int>(narrow) == 16 * 32);
+  CHECK(head_numbers<float>(narrow) == 16 * 32);
   CHECK(head_numbers<scaled_int8>(narrow) == 16 * 32 + 2 * 16 * 4);
-  CHECK(head_numbers<int>(latent) == 16 * 24);
+  CHECK(head_numbers<float>(latent) == 16 * 24);
   CHECK(head_numbers<scaled_int8>(latent) == 16 * 24 + 16 * 4);
   const std::vector<index_t> pages{0, 1};
   const auto lane = [&](const shape& of, index_t head) {
-    return paged_kv_lane<const int>{nullptr, 1000, kv_rows::in_page<int>(of, 2, head), pages};
+    return paged_kv_lane<const float>{nullptr, 1000, kv_rows::in_page<float>(of, 2, head), pages};
   };
   const auto value = [&](const shape& of, index_t head, index_t slot) {  // numbers from the head's first key
-    std::vector<int> memory(4000);
-    paged_kv_lane<const int> made = lane(of, head);
+    std::vector<float> memory(4000);
+    paged_kv_lane<const float> made = lane(of, head);
     made.base = memory.data();
     return made.value(slot) - memory.data();
   };

@@ -8,19 +8,19 @@ constexpr auto zooming = presets::zoomr_focus;  // bfloat16 keys, head_dim 64, 4
 using cache_on_device = device_cache<policy_of<zooming>, bfloat16, 64, 4>;
 
 // The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
-// host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(queue), what follows can be
-// a CUDA graph. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves policies that have one, too.
+// host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(stream), what follows can
+// be a CUDA graph. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves policies that have one, too.
 template <class Engine>
 void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends,
-          stream queue) {
+          stream_ref stream) {
   auto step = cache.begin(seq, ids, prompt_ends);
-  step.start(queue);
+  step.start(stream);
   for (int layer = 0; layer < cache.model().layers; ++layer) {
-    auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), queue);
-    step.attend(layer, queries, keys, values, out, lse, queue);
-    engine.feed_forward(layer, step.tokens(), queue);
+    auto [queries, keys, values, out, lse] = engine.project(layer, step.tokens(), stream);
+    step.attend(layer, queries, keys, values, out, lse, stream);
+    engine.feed_forward(layer, step.tokens(), stream);
   }
-  step.commit(step.taken(0), queue);
+  step.commit(step.taken(0), stream);
 }
 // [readme]
 
@@ -41,7 +41,7 @@ struct toy_engine_on_device {
     view<float, 3> out;
     view<float, 2> lse;
   };
-  projected project(int, int tokens, stream) {
+  projected project(int, int tokens, stream_ref) {
     const extents<3> of_heads{{tokens, model.heads, model.head_dim}};
     const extents<3> of_kv_heads{{tokens, model.kv_heads, model.head_dim}};
     return {{numbers.data(), of_heads},
@@ -50,7 +50,7 @@ struct toy_engine_on_device {
             {result.data(), of_heads},
             {lse.data(), {tokens, model.heads}}};
   }
-  void feed_forward(int, int, stream) {}
+  void feed_forward(int, int, stream_ref) {}
 };
 
 }  // namespace
@@ -63,14 +63,14 @@ TEST_CASE("the pass on a device that docs/device.md shows attends") {
   limits.classes = classes;
   zoomr_test::device_array<std::byte> memory(cache_on_device::bytes(model, zooming, limits) + 256, std::byte{});
   const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
-  cache_on_device cache(model, zooming, limits, memory.data() + (256 - at % 256) % 256, stream{});
+  cache_on_device cache(model, zooming, limits, memory.data() + (256 - at % 256) % 256, stream_ref{});
   toy_engine_on_device engine{model};
   const sequence seq = cache.open();
   const std::vector<token_id> prompt{1, 2, 3};
-  pass(cache, engine, seq, view<const token_id>(prompt), true, stream{});
+  pass(cache, engine, seq, view<const token_id>(prompt), true, stream_ref{});
   for (token_id id = 4; id < 9; ++id) {
     CHECK(engine.result.values()[0] == doctest::Approx(0.5));  // an engine reads what a pass gives, and knows a token
-    pass(cache, engine, seq, view<const token_id>(&id, {1}), false, stream{});
+    pass(cache, engine, seq, view<const token_id>(&id, {1}), false, stream_ref{});
   }
   CHECK(cache.tokens(seq) == 8);
   const auto out = engine.result.values();

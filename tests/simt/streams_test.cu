@@ -28,7 +28,7 @@ void fails(int*, int) { throw simt::fault("it fails"); }
 
 struct notes {
   int done = 0;
-  void put(stream on, int digit) { launch({1, 1}, on, note, &done, digit); }
+  void put(stream_ref on, int digit) { launch({1, 1}, on, note, &done, digit); }
 };
 
 /// Two pieces beside another, then one after the join.
@@ -37,7 +37,7 @@ int beside(simt::schedule when) {
   notes of;
   side_stream side;
   of.put({}, 1);
-  const stream on = side.fork({});
+  const stream_ref on = side.fork({});
   of.put(on, 2);
   of.put(on, 3);
   of.put({}, 4);
@@ -154,16 +154,16 @@ TEST_CASE("a copy is made of what lies there then; a source that has changed, or
 TEST_CASE("what a kernel throws comes out of the wait, or out of the call after one that cannot throw") {
   const under schedule(simt::schedule::late);
   notes of;
-  launch({1, 1}, stream{}, fails, &of.done, 0);
+  launch({1, 1}, stream_ref{}, fails, &of.done, 0);
   of.put({}, 1);
   CHECK(what_of([] { simt::finish({}); }) == "it fails");
   CHECK(of.done == 0);
   simt::finish({});
   CHECK(of.done == 1);
-  launch({1, 1}, stream{}, fails, &of.done, 0);
+  launch({1, 1}, stream_ref{}, fails, &of.done, 0);
   { const zoomr_test::device_array<int> goes(1, 0); }
   CHECK(what_of([&] { simt::finish({}); }) == "it fails");
-  CHECK_THROWS_AS(launch({0, 1}, stream{}, fails, &of.done, 0), simt::fault);  // at once
+  CHECK_THROWS_AS(launch({0, 1}, stream_ref{}, fails, &of.done, 0), simt::fault);  // at once
 }
 
 TEST_CASE("a graph does what was captured, fork and join with it, and copies from where it copied then") {
@@ -179,7 +179,7 @@ TEST_CASE("a graph does what was captured, fork and join with it, and copies fro
     graph.begin(on.get());
     CHECK(is_captured(on.get()));
     of.put(on.get(), 1);
-    const stream forked = side.fork(on.get());
+    const stream_ref forked = side.fork(on.get());
     CHECK(is_captured(forked));
     of.put(forked, 2);
     copy_to_device(&to, &from, sizeof to, forked);

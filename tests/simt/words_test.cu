@@ -71,7 +71,7 @@ void check_shuffles(T first, T step) {
   for (const shuffle how : {shuffle::from, shuffle::flip, shuffle::down, shuffle::up}) {
     for (index_t width = 1; width <= 32; width *= 2) {
       for (index_t argument = how == shuffle::from ? -3 : 0; argument < 32; argument += argument < 5 ? 1 : 3) {
-        launch({1, 64}, stream{}, &shuffle_kernel<T>, in.data(), how, argument, width, out.data());
+        launch({1, 64}, stream_ref{}, &shuffle_kernel<T>, in.data(), how, argument, width, out.data());
         std::vector<T> expected;
         for (index_t t = 0; t < 64; ++t) {
           expected.push_back(values[size(t / 32 * 32 + source_of(how, t % 32, argument, width))]);
@@ -179,7 +179,7 @@ void check_votes(index_t threads, index_t cut, index_t end, std::uint32_t seed) 
   const std::vector<int> values = odd_numbers(threads, seed);
   device_array<int> in(values);
   device_array<found> out(threads, found{});
-  launch({1, static_cast<unsigned>(threads)}, stream{}, &votes_kernel, in.data(), cut, end, out.data());
+  launch({1, static_cast<unsigned>(threads)}, stream_ref{}, &votes_kernel, in.data(), cut, end, out.data());
   const std::vector<found> got = out.values();
   for (index_t t = 0; t < threads; ++t) {
     const index_t first = t / 32 * 32;
@@ -298,10 +298,10 @@ void check_atomics(index_t threads) {
   const launch_shape shape{1, static_cast<unsigned>(threads)};
   device_array<T> before(threads, T{0});
   device_array<votes<T>> out(1, start);
-  launch(shape, stream{}, &atomics_in_shared<T>, start, before.data(), out.data());
+  launch(shape, stream_ref{}, &atomics_in_shared<T>, start, before.data(), out.data());
   check_votes(out.values()[0], before.values(), threads);
   device_array<votes<T>> at(1, start);
-  launch(shape, stream{}, &atomics_in_global<T>, before.data(), at.data());
+  launch(shape, stream_ref{}, &atomics_in_global<T>, before.data(), at.data());
   check_votes(at.values()[0], before.values(), threads);
 }
 
@@ -332,7 +332,7 @@ TEST_CASE("atomics lose nothing, in shared and in global memory") {
     device_array<unsigned> around(1, 0u);
     device_array<long long> largest(1, -1ll);
     device_array<float> last(1, 0.0f);
-    launch({3, 33}, stream{}, &other_atomics, sum.data(), double_sum.data(), below_zero.data(), around.data(),
+    launch({3, 33}, stream_ref{}, &other_atomics, sum.data(), double_sum.data(), below_zero.data(), around.data(),
            largest.data(), last.data());
     CHECK(sum.values()[0] == 1.0f + 0.5f * 99);
     CHECK(double_sum.values()[0] == 1.0 + 0.25 * 99);
@@ -378,7 +378,7 @@ TEST_CASE("bits are counted as on a device, zero included") {
   std::vector<long long> values{0, 1, -1, 2, -2, 1ll << 31, 1ll << 32, 1ll << 63, 0x7fffffff, 0x0f0f0f0f0f0f0f0fll};
   device_array<long long> in(values);
   device_array<bits_found> out(static_cast<std::int64_t>(values.size()), {});
-  launch({1, static_cast<unsigned>(values.size())}, stream{}, &bits_kernel, in.data(), out.data());
+  launch({1, static_cast<unsigned>(values.size())}, stream_ref{}, &bits_kernel, in.data(), out.data());
   const auto got = out.values();
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto all = static_cast<unsigned long long>(values[i]);
@@ -408,7 +408,7 @@ TEST_CASE("blocks and grids of three dimensions: x is innermost, and warps are t
         const auto threads = static_cast<index_t>(block.x * block.y * block.z);
         const auto all = static_cast<index_t>(grid.x * grid.y * grid.z) * threads;
         device_array<index_t> out(all, -2);
-        launch({grid, block}, stream{}, &shape_kernel, out.data());
+        launch({grid, block}, stream_ref{}, &shape_kernel, out.data());
         std::vector<index_t> expected;
         for (index_t i = 0; i < all; ++i) {
           const auto t = static_cast<unsigned>(threads - 1 - i % threads);
@@ -504,7 +504,7 @@ bool scan_is_right(index_t threads, index_t blocks) {
   for (int& value : values) value %= 1000;
   device_array<int> in(values);
   device_array<int> out(threads * blocks, -1);
-  launch({static_cast<unsigned>(blocks), static_cast<unsigned>(threads)}, stream{}, &scan_kernel, in.data(),
+  launch({static_cast<unsigned>(blocks), static_cast<unsigned>(threads)}, stream_ref{}, &scan_kernel, in.data(),
          out.data());
   for (index_t i = 0; i < threads * blocks; ++i) {
     if (i % threads > 0) values[size(i)] += values[size(i - 1)];
@@ -520,8 +520,8 @@ bool sum_is_right(index_t count, index_t blocks) {
   device_array<float> out(1, not_a_number);
   bool right = true;
   for (int time = 0; time < 2; ++time) {  // the counter is zero again after a launch
-    launch({static_cast<unsigned>(blocks), 128}, stream{}, &sum_kernel, in.data(), count, of_block.data(), done.data(),
-           out.data());
+    launch({static_cast<unsigned>(blocks), 128}, stream_ref{}, &sum_kernel, in.data(), count, of_block.data(),
+           done.data(), out.data());
     right = right && out.values()[0] == sum_of(values, blocks) && done.values()[0] == 0;
   }
   return right;
@@ -607,7 +607,7 @@ bool products_are_right() {
   }
   device_array<Number> left(a), right(b);
   device_array<float> start(before), out(warps * 128, not_a_number);
-  launch({2, 96}, stream{}, &mma_kernel<Number, ByShuffles>, left.data(), right.data(), start.data(), out.data());
+  launch({2, 96}, stream_ref{}, &mma_kernel<Number, ByShuffles>, left.data(), right.data(), start.data(), out.data());
   return out.values() == expected;
 }
 

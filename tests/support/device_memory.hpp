@@ -17,10 +17,10 @@ using zoomr::index_t;
 #if defined(ZOOMR_SIMT)
 
 /// Enqueues a copy to the host, for whoever waits for it before looking.
-inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
+inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream_ref on) {
   simt::enqueue(on, [=] { std::memcpy(to, from, bytes); });
 }
-inline void wait_for(zoomr::stream on) { simt::finish(on); }
+inline void wait_for(zoomr::stream_ref on) { simt::finish(on); }
 
 /// Aligned as CUDA does it.
 template <class T>
@@ -38,10 +38,10 @@ struct device_allocator {
 /// What a stream is given between `begin` and `end`, to be launched again and again.
 class stream_graph {
  public:
-  void begin(zoomr::stream on) { simt::begin_capture(on); }
-  void end(zoomr::stream on) { made_ = simt::end_capture(on); }
+  void begin(zoomr::stream_ref on) { simt::begin_capture(on); }
+  void end(zoomr::stream_ref on) { made_ = simt::end_capture(on); }
   explicit operator bool() const { return made_ != nullptr; }
-  void launch(zoomr::stream on) const { simt::launch(made_, on); }
+  void launch(zoomr::stream_ref on) const { simt::launch(made_, on); }
 
  private:
   simt::graph made_;
@@ -52,10 +52,10 @@ class stream_graph {
 inline void cuda_must(cudaError_t code) {
   if (code != cudaSuccess) throw zoomr::error(zoomr::errc::device, cudaGetErrorString(code));
 }
-inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream on) {
+inline void copy_from_device(void* to, const void* from, std::size_t bytes, zoomr::stream_ref on) {
   cuda_must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on));
 }
-inline void wait_for(zoomr::stream on) { cuda_must(cudaStreamSynchronize(on)); }
+inline void wait_for(zoomr::stream_ref on) { cuda_must(cudaStreamSynchronize(on)); }
 
 class stream_graph {
  public:
@@ -65,8 +65,8 @@ class stream_graph {
   ~stream_graph() {
     if (made_ != nullptr) cudaGraphExecDestroy(made_);
   }
-  void begin(zoomr::stream on) { cuda_must(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal)); }
-  void end(zoomr::stream on) {
+  void begin(zoomr::stream_ref on) { cuda_must(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal)); }
+  void end(zoomr::stream_ref on) {
     cudaGraph_t graph = nullptr;
     cuda_must(cudaStreamEndCapture(on, &graph));
     const cudaError_t code = cudaGraphInstantiate(&made_, graph, 0);
@@ -74,7 +74,7 @@ class stream_graph {
     cuda_must(code);
   }
   explicit operator bool() const { return made_ != nullptr; }
-  void launch(zoomr::stream on) const { cuda_must(cudaGraphLaunch(made_, on)); }
+  void launch(zoomr::stream_ref on) const { cuda_must(cudaGraphLaunch(made_, on)); }
 
  private:
   cudaGraphExec_t made_ = nullptr;

@@ -21,7 +21,7 @@ using zoomr::not_eligible;
 using zoomr::order_key;
 using zoomr::scanned;
 using zoomr::shared_array;
-using zoomr::stream;
+using zoomr::stream_ref;
 using zoomr::take_limits;
 using zoomr::view;
 using zoomr::votes_t;
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(top_k_threads<Score>)
 /// @cost   one block for each row. Reads a row of floats two to four times (best_floats), of votes twice, and once
 ///         more for each 10 bits in which they differ
 template <class Score>
-void launch_top_k(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts, stream queue) {
+void launch_top_k(view<const Score, 2> scores, view<index_t, 2> ids, view<index_t> counts, stream_ref stream) {
   ZOOMR_EXPECTS(ids.extent(0) == scores.extent(0) && counts.size() == scores.extent(0),
                 "top_k: ids and counts need a row for each row of scores");
   if (scores.extent(0) == 0) return;
   const launch_shape shape{dim3(static_cast<unsigned>(scores.extent(0))), dim3(top_k_threads<Score>)};
-  launch(shape, queue, &top_k_kernel<Score>, scores, ids, counts);
+  launch(shape, stream, &top_k_kernel<Score>, scores, ids, counts);
 }
 
 }  // namespace zoomr_test

@@ -9,7 +9,7 @@ namespace zoomr_test {
 using zoomr::index_t;
 using zoomr::launch;
 using zoomr::shared_array;
-using zoomr::stream;
+using zoomr::stream_ref;
 using zoomr::warp_lanes;
 
 inline constexpr index_t score_threads = 128;
@@ -48,13 +48,13 @@ __global__ void __launch_bounds__(score_threads) score_kernel(QuerySource query_
 /// @cost   reads each summary once; a fma for each dimension, row of the summary and head; one launch
 template <index_t Group, index_t HeadDim, class QuerySource, class Scorer, class Rows>
 void score_segments(const QuerySource& query_source, const Scorer& scorer, const Rows& rows, index_t blocks,
-                    stream queue) {
+                    stream_ref stream) {
   static_assert(Group >= 1 && Group <= 32, "score_segments: a KV head serves at most 32 query heads");
   static_assert(HeadDim * Group <= score_most_numbers, "score_segments: heads of a row times HeadDim are at most 4096");
   ZOOMR_EXPECTS(blocks >= 1 && blocks < 65536, "score_segments: each row needs a block, and has at most 65,535");
   if (rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(blocks));
-  launch({grid, dim3(score_threads)}, queue,
+  launch({grid, dim3(score_threads)}, stream,
          score_kernel<zoomr::scored_heads<Group>, HeadDim, QuerySource, Scorer, Rows>, query_source, scorer, rows);
 }
 

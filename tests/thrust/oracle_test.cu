@@ -20,9 +20,9 @@ bool best_are_right(const std::vector<Score>& scores, index_t rows, index_t k) {
   device_array<Score> in(scores);
   device_array<index_t> ids(std::int64_t{rows} * k, -7), counts(rows, -7);
   launch_top_k(view<const Score, 2>(in.data(), {rows, n}), view<index_t, 2>(ids.data(), {rows, k}), counts.view(),
-               zoomr::stream{});
+               zoomr::stream_ref{});
   device_array<index_t> expected(std::int64_t{rows} * k, -8), expected_counts(rows, -8);
-  wait_for(zoomr::stream{});
+  wait_for(zoomr::stream_ref{});
   oracle::best_ids(in.data(), rows, n, k, expected.data(), expected_counts.data());
   return oracle::same(ids.data(), expected.data(), rows * k) &&
          oracle::same(counts.data(), expected_counts.data(), rows);
@@ -63,9 +63,9 @@ TEST_CASE("sums before each of many numbers, by one block in rounds") {
     std::vector<index_t> numbers(unit::size(count));
     for (index_t& each : numbers) each = random.below(17);
     device_array<index_t> from(numbers), sums(count, -7), expected(count, -8);
-    zoomr::launch({dim3(1), dim3(threads)}, zoomr::stream{}, sums_kernel, view<const index_t>(from.data(), {count}),
+    zoomr::launch({dim3(1), dim3(threads)}, zoomr::stream_ref{}, sums_kernel, view<const index_t>(from.data(), {count}),
                   sums.data());
-    wait_for(zoomr::stream{});
+    wait_for(zoomr::stream_ref{});
     oracle::exclusive_sums(from.data(), count, expected.data());
     CHECK(oracle::same(sums.data(), expected.data(), count));
   }

@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(
 /// @cost   the key and the value of each token of a row read once for each head block; one launch
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>, class Number, class Rows,
           class Logits, class Layer>
-void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream queue,
+void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, index_t splits, stream_ref stream,
                    bool early = false) {
   using layout = typename warp_that_gathers<T, Number, HeadDim, Group, Values>::layout;
   using block_task = gather_task<T, Number, Rows, Logits, Layer>;
@@ -280,7 +280,7 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads), early}, queue, gather_attend_kernel<T, HeadDim, Group, block_task, Values>,
+  launch({grid, dim3(layout::threads), early}, stream, gather_attend_kernel<T, HeadDim, Group, block_task, Values>,
          task);
 }
 

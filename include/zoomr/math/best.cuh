@@ -148,8 +148,9 @@ class best_walk {
     one_tie_ = left.count == 1;
   }
 
-  // One item is taken whatever its mass. If it does not cover what is wanted, and that is not above zero, then all keys
-  // are below zero, and nothing will. Else what is covered rises to what is wanted and never falls below it again.
+  // Keys descend from k1 = key_of(highest); C(n) is the sum of the first n, and `wanted` a share of C(all). One item is
+  // taken whatever its key: k1 >= wanted takes no more. Else wanted <= 0 means that all keys are below 0: C falls from
+  // k1, and no C(n) >= wanted. Else C rises and then falls to C(all) >= wanted: once C(n) >= wanted, it stays so.
   __device__ void want(votes_t wanted, std::uint64_t highest) {
     wanted_ = wanted;
     const bool one_is_enough = key_of(highest) >= wanted;

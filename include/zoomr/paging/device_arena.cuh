@@ -125,9 +125,9 @@ struct device_arena {
     counts = from.take<arena_counts>(1);
   }
   /// Enqueues what makes it empty; the copies themselves need no initial value.
-  void clear(stream queue) const {
+  void clear(stream_ref stream) const {
     const auto zero = [&](auto* table, std::int64_t count) {
-      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), queue);
+      zero_on_device(table, count * static_cast<byte_count>(sizeof *table), stream);
     };
     zero(block_frames, blocks_);
     zero(block_in, frames);

@@ -9,13 +9,13 @@
 
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/shape.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/core/token_range.hpp>
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/paging/tiers/tier_frames.hpp>
 
 #include <algorithm>  // std::copy_n
-#include <vector>     // std::vector
 
 namespace zoomr::inline v0 {
 
@@ -25,8 +25,8 @@ namespace zoomr::inline v0 {
 /// @cost  O(1) for each page; memory for all of them is allocated at construction
 class page_stock {
  public:
-  explicit page_stock(index_t pages) : pages_(pages), holders_(static_cast<std::size_t>(pages)) {
-    free_.reserve(static_cast<std::size_t>(pages));
+  explicit page_stock(index_t pages) : pages_(pages), holders_(pages) {
+    free_.reserve(pages);
     for (index_t page = pages; page-- > 0;) free_.push_back(page);
   }
   static byte_count bytes(index_t pages) { return std::int64_t{pages} * static_cast<byte_count>(2 * sizeof(index_t)); }
@@ -34,12 +34,12 @@ class page_stock {
   virtual ~page_stock() = default;
 
   index_t pages() const { return pages_; }
-  index_t free_pages() const { return static_cast<index_t>(free_.size()); }
+  index_t free_pages() const { return free_.size(); }
   index_t used_pages() const { return pages_ - free_pages(); }
 
   /// The page that `take` will give when it has given `later` others.
   /// @pre free_pages() > later
-  index_t next(index_t later = 0) const { return free_[free_.size() - 1 - static_cast<std::size_t>(later)]; }
+  index_t next(index_t later = 0) const { return free_[free_.size() - 1 - later]; }
   /// A free page, with contents that mean nothing, for one page table.
   /// @pre free_pages() > 0
   index_t take() {
@@ -65,19 +65,19 @@ class page_stock {
     free_.push_back(page);
   }
   /// Page tables that name the page; 0: it is free.
-  index_t holders(index_t page) const { return holders_[static_cast<std::size_t>(page)]; }
+  index_t holders(index_t page) const { return holders_[page]; }
   /// Some page is in several tables.
   bool any_shared() const { return shares_ > 0; }
   /// Nobody needs what the page holds any more.
   virtual void forget(index_t) {}
 
  private:
-  index_t& holding(index_t page) { return holders_[static_cast<std::size_t>(page)]; }
+  index_t& holding(index_t page) { return holders_[page]; }
 
   index_t pages_;
-  std::vector<index_t> free_;
-  std::vector<index_t> holders_;  // [pages]  tables that name each
-  std::int64_t shares_ = 0;       // entries of tables beyond the first of each page
+  table<index_t> free_;
+  table<index_t> holders_;   // [pages]  tables that name each
+  std::int64_t shares_ = 0;  // entries of tables beyond the first of each page
 };
 
 /// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here. What a cache

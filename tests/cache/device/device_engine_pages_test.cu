@@ -63,7 +63,7 @@ struct by_hand {
         memory(cache_type::bytes(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window)),
                std::byte{0xff}),
         cache(model, with_placement(policy, zoomr::engine_pages{}), limits(pool, window), memory.data(),
-              zoomr::stream{}),
+              zoomr::stream_ref{}),
         seq(cache.open()) {
     for (index_t p = 0; p < pool.memory.pages; ++p) table.insert(table.begin() + p * 5 % (p + 1), p);
   }
@@ -102,7 +102,7 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
       auto other = lists.cache.begin(view<const zoomr::step_item>(&of_other, {1}));
       REQUIRE(other.taken(0) == one.taken(0));
       const index_t count = one.taken(0);
-      const zoomr::stream on{};
+      const zoomr::stream_ref on{};
       one.start(on), other.start(on);
       for (index_t layer = 0; layer < model.layers; ++layer) {
         const auto rows_of = [&](index_t heads, auto put) {
@@ -204,7 +204,7 @@ TEST_CASE("an engine stores and attends by itself: the slots are those that the 
 TEST_CASE("pages of an engine that are moved: the new table counts, and one that is too new is told beforehand") {
   const auto text = make_tape(model, kind::uniform, markup::sentences, tokens, 64, 3);
   by_hand<std::remove_const_t<decltype(small::full)>> of(small::full, layouts[2]);
-  const zoomr::stream on{};
+  const zoomr::stream_ref on{};
   device_array<float> numbers(std::int64_t{tokens} * 4 * 8, 0.5f), out(std::int64_t{tokens} * 4 * 8, 0.0f);
   const auto pass = [&](index_t count, bool ends) {
     of.cache.wait();

@@ -233,31 +233,31 @@ TEST_CASE("a full pool refuses a step that would have to copy, and changes nothi
   zoomr::config limits = limits_for(64, 2);
   limits.pool_tokens = 2 * zoomr::page_tokens;
   device_array<std::byte> memory(cache_type::bytes(model, small::full, limits), std::byte{0xff});
-  cache_type cache(model, small::full, limits, memory.data(), zoomr::stream{});
+  cache_type cache(model, small::full, limits, memory.data(), zoomr::stream_ref{});
   const zoomr::sequence one = cache.open();
   device_array<float> numbers(64 * 4 * 8, 0.5f), out(64 * 4 * 8, 0.0f);
   const auto pass = [&](zoomr::sequence seq, index_t first, index_t last, bool ends) {
     cache.wait();
     const std::vector<token_id> ids = says.between(first, last);
     auto step = cache.begin(seq, view<const token_id>(ids), ends);
-    step.start(zoomr::stream{});
+    step.start(zoomr::stream_ref{});
     for (index_t layer = 0; layer < model.layers; ++layer) {
       const view<const float, 3> rows(numbers.data(), {last - first, 2, 8});
-      step.append(layer, rows, rows, zoomr::stream{});
+      step.append(layer, rows, rows, zoomr::stream_ref{});
       step.attend(layer, view<const float, 3>(numbers.data(), {last - first, 4, 8}),
-                  view<float, 3>(out.data(), {last - first, 4, 8}), {}, zoomr::stream{});
+                  view<float, 3>(out.data(), {last - first, 4, 8}), {}, zoomr::stream_ref{});
     }
-    step.commit(last - first, zoomr::stream{});
+    step.commit(last - first, zoomr::stream_ref{});
   };
   pass(one, 0, 20, true);  // both pages
-  const zoomr::sequence other = cache.fork(one, zoomr::stream{});
+  const zoomr::sequence other = cache.fork(one, zoomr::stream_ref{});
   CHECK(cache.tokens(other) == 20);
   for (const zoomr::sequence seq : {one, other}) {
     const std::string why = sentence_of([&] { pass(seq, 20, 21, false); });
     CHECK(why == "zoomr: the step needs 1 pages of 16 tokens, 0 are free; raise config.pool_tokens");
     CHECK(cache.tokens(seq) == 20);
   }
-  CHECK(sentence_of([&] { cache.fork(one, zoomr::stream{}); }).find("config.max_sequences") != std::string::npos);
+  CHECK(sentence_of([&] { cache.fork(one, zoomr::stream_ref{}); }).find("config.max_sequences") != std::string::npos);
   cache.close(one);
   pass(other, 20, 21, false);  // the page is its own now
   CHECK(cache.tokens(other) == 21);

@@ -33,7 +33,7 @@ struct group_of_layers {
         policy(with),
         limits(of),
         memory(device_type::bytes(model, with, of), std::byte{0xff}),
-        device(model, with, of, memory.data(), zoomr::stream{}) {}
+        device(model, with, of, memory.data(), zoomr::stream_ref{}) {}
   zoomr::any_kv_cache<> host() const { return zoomr::kv_cache{model, policy, limits}; }
 };
 template <index_t KvHeads = 2, index_t HeadDim = 8, class Policy>
@@ -90,7 +90,7 @@ struct both {
     device.plan(view<const zoomr::step_item>(&of_device, {1}), view<index_t>(&planned, {1}));
     auto a = host.begin(view<const zoomr::step_item>(&of_host, {1}));
     auto b = device.begin(view<const zoomr::step_item>(&of_device, {1}));
-    const zoomr::stream on{};
+    const zoomr::stream_ref on{};
     REQUIRE(b.taken(0) == a.taken(0));
     REQUIRE(planned == a.taken(0));
     REQUIRE(b.passes() == a.passes());
@@ -167,8 +167,8 @@ struct both {
       if (now > prompt && random.chance(10)) {
         const bool into_open = random.chance(50);
         const sequence forked = into_open ? host.open() : host.fork(here);
-        const sequence forked_there = into_open ? device.open() : device.fork(there, zoomr::stream{});
-        if (into_open) host.fork(here, forked), device.fork(there, forked_there, zoomr::stream{});
+        const sequence forked_there = into_open ? device.open() : device.fork(there, zoomr::stream_ref{});
+        if (into_open) host.fork(here, forked), device.fork(there, forked_there, zoomr::stream_ref{});
         host.close(here), device.close(there);
         here = forked, there = forked_there;
       }
@@ -273,10 +273,10 @@ TEST_CASE("what does not fit together is refused, and what fails in one group ha
         "zoomr: group 1: the step needs 3 pages of 16 tokens, 2 are free; raise config.pool_tokens");
   auto step = pool.begin(seq, view<const token_id>(ids).slice(0, 20));  // nothing is in progress
   CHECK(step.tokens() == 20);
-  CHECK(sentence([&] { step.append(2, view<const float, 3>{}, view<const float, 3>{}, zoomr::stream{}); }) ==
+  CHECK(sentence([&] { step.append(2, view<const float, 3>{}, view<const float, 3>{}, zoomr::stream_ref{}); }) ==
         "zoomr: append: there is no layer 2, the model has 2");
   CHECK(sentence([&] {
-          step.append(1, view<const float, 3>{}, view<const float, 3>{}, zoomr::stream{});
+          step.append(1, view<const float, 3>{}, view<const float, 3>{}, zoomr::stream_ref{});
         }).find("zoomr: layer 1, which is layer 0 of group 1: ") == 0);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using zoomr::sequence;
 using zoomr::step_item;
-using zoomr::stream;
+using zoomr::stream_ref;
 
 constexpr shape of_device{2, 4, 2, 8};
 using snapkv_type = std::remove_const_t<decltype(small::snapkv)>;
@@ -34,13 +34,13 @@ struct on_device {
   device_array<std::byte> memory;
   device_array<float> given, out;
   snapkv_cache cache;
-  const stream on{};
+  const stream_ref on{};
 
   on_device()
       : memory(snapkv_cache::bytes(of_device, small::snapkv, limits, 2) + 256, std::byte{}),
         given(40 * 4 * 8, 0.5f),
         out(40 * 4 * 8, 0.0f),
-        cache(of_device, small::snapkv, limits, aligned(), stream{}, 2) {}
+        cache(of_device, small::snapkv, limits, aligned(), stream_ref{}, 2) {}
   void* aligned() { return memory.data() + (256 - reinterpret_cast<std::uintptr_t>(memory.data()) % 256) % 256; }
   zoomr::view<const float, 3> kv(index_t tokens) { return {given.data(), {tokens, 2, 8}}; }
   zoomr::view<const float, 3> q(index_t tokens) { return {given.data(), {tokens, 4, 8}}; }

@@ -18,7 +18,7 @@ struct ahead {
   device_array<float> numbers{max_batched_tokens * 4 * 8, 0.5f}, out{max_batched_tokens * 4 * 8, 0.0f},
       lse{max_batched_tokens * 4, 0.0f};
   zoomr::own_stream own;
-  zoomr::stream on = own.get();
+  zoomr::stream_ref on = own.get();
   quest_cache cache;
   zoomr::sequence seq;
 
@@ -259,7 +259,7 @@ taken by_a_step(const Policy& policy, bool at_once) {
   limits.max_batched_tokens = most, limits.max_draft_tokens = 1;
   device_array<std::byte> memory(eight::bytes(model, policy, limits), std::byte{0xff});
   device_array<float> numbers{most * 4 * 8, 0.5f}, out{most * 4 * 8, 0.0f}, lse{most * 4, 0.0f};
-  const zoomr::stream on{};
+  const zoomr::stream_ref on{};
   eight cache(model, policy, limits, memory.data(), on);
   std::vector<zoomr::sequence> open;
   for (index_t s = 0; s < sequences; ++s) open.push_back(cache.open());

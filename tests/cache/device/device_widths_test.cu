@@ -157,11 +157,11 @@ TEST_CASE("there and back between host and device, all is as before") {
         on_host ? moved.play({next}) : device.play({next});
       }
       if (on_host) {
-        device.at(0).seq = zoomr::to_device(moved.cache, moved.at(0).seq, device.cache.cache(), zoomr::stream{});
+        device.at(0).seq = zoomr::to_device(moved.cache, moved.at(0).seq, device.cache.cache(), zoomr::stream_ref{});
         device.at(0).log = moved.at(0).log;
         moved.cache.close(moved.at(0).seq);
       } else {
-        moved.at(0).seq = zoomr::to_host(device.cache.cache(), device.at(0).seq, moved.cache, zoomr::stream{});
+        moved.at(0).seq = zoomr::to_host(device.cache.cache(), device.at(0).seq, moved.cache, zoomr::stream_ref{});
         moved.at(0).log = device.at(0).log;
         device.cache.close(device.at(0).seq);
         const state_digest now = digest_of(moved.cache, moved.at(0).seq);

@@ -66,7 +66,8 @@ bool right(Aggregator rule, index_t heads, index_t segments, index_t threads, st
   device_array<votes_t> votes(in.votes);
   const aggregation given{view<const float, 2>(scores.data(), {heads, segments}), view<const index_t>(tokens.view()),
                           logits, votes.view()};
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, aggregate_kernel<Aggregator>, rule, given);
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, aggregate_kernel<Aggregator>, rule,
+         given);
   std::vector<index_t> order(in.tokens.size());
   rule.add(view<const float, 2>(in.scores.data(), {heads, segments}), view<const index_t>(in.tokens), logits,
            view<votes_t>(in.votes), view<index_t>(order));
@@ -100,7 +101,7 @@ bool weighed_right(Aggregator rule, index_t heads, index_t segments, index_t thr
   const weighted_aggregation given{{view<const float, 2>(scores.data(), {heads, segments}),
                                     view<const index_t>(tokens.view()), score_logits(64), votes.view()},
                                    view<const votes_t>(weights_there.view())};
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, weigh_kernel<Aggregator>, rule, given);
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, weigh_kernel<Aggregator>, rule, given);
   std::vector<index_t> order(in.tokens.size());
   rule.add_weighted({their_scores.data(), {static_cast<index_t>(of_voters.size()), segments}}, of_voters, in.tokens, 64,
                     in.votes, order);
@@ -124,7 +125,7 @@ bool heard_right(index_t voters, index_t segments, index_t threads, std::uint64_
   device_array<votes_t> votes(in.votes);
   const share_aggregation heard{
       {shares.data(), {voters, segments}}, view<const float>(weights_there.view()), votes.view()};
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream{}, hear_kernel, head_posterior{}, heard);
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, hear_kernel, head_posterior{}, heard);
   head_posterior{}.add_shares({in.scores.data(), {voters, segments}}, view<const float>(weights),
                               view<votes_t>(in.votes));
   return votes.values() == in.votes;

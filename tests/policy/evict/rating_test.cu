@@ -80,7 +80,7 @@ bool rates_the_same(const Evictor& evict, const lane& of, index_t threads) {
   device_array<float> importance(of.tokens, 7.0f);
   seen.received = {received.data(), {of.group, of.tokens}};
   seen.keys = {copied.data(), {of.tokens, of.head_dim}};
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &rate_with<Evictor>, evict, seen,
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream_ref{}, &rate_with<Evictor>, evict, seen,
          importance.view());
   return same(importance.values(), expected, of.scored);
 }
@@ -112,7 +112,7 @@ bool updates_the_same(const Evictor& evict, const lane& of, index_t count, index
     all.push_back(observed);
   }
   device_array<observed_query> observed(all);
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream{}, &update_with<Evictor>, evict,
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, stream_ref{}, &update_with<Evictor>, evict,
          view<const observed_query>(observed.view()), received.view());
   return same(received.values(), expected, of.tokens);
 }

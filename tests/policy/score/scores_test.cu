@@ -141,7 +141,7 @@ bool right(QuerySource query_source, Scorer scorer, index_t heads, index_t segme
   }
   device_array<row_to_score<float, Summary>> listed(made);
   zoomr_test::score_segments<Group, HeadDim>(query_source, scorer, listed_rows<Summary>{listed.view(), 2}, blocks,
-                                             zoomr::stream{});
+                                             zoomr::stream_ref{});
   const auto got = scores.values();
   const auto held = summaries.values();
   const auto held_scales = scales.values();
@@ -239,7 +239,7 @@ TEST_CASE("a row without a block is refused, and one with too many") {
   device_array<row_to_score<float>> none(std::vector<row_to_score<float>>(1));
   const listed_rows<float> rows{none.view(), 1};
   const auto score = [&](index_t blocks) {
-    zoomr_test::score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream{});
+    zoomr_test::score_segments<4, 64>(last_query{}, mean_dot{}, rows, blocks, zoomr::stream_ref{});
   };
   CHECK_THROWS_AS(score(0), precondition_error);
   CHECK_THROWS_AS(score(65536), precondition_error);
@@ -266,7 +266,7 @@ TEST_CASE("a warp makes the mass of a segment's keys with the host's bits, of in
       if (turn == 6) logits.assign(logits.size(), -0.0f);
       if (turn == 7) logits.assign(logits.size(), not_a_number);
       device_array<float> there(logits), score(1, 77.0f);
-      launch({dim3(1), dim3(32)}, zoomr::stream{}, key_mass_kernel, view<const float>(there.view()), score.data());
+      launch({dim3(1), dim3(32)}, zoomr::stream_ref{}, key_mass_kernel, view<const float>(there.view()), score.data());
       const float expected = key_mass{}.score(view<float>(logits)), got = score.values()[0];
       CAPTURE(keys);
       CAPTURE(turn);

@@ -138,7 +138,7 @@ class table {
     device_array<index_t> used(static_cast<std::int64_t>(asked.size()), -7);
     device_array<index_t> starts(starts_);
     const launch_shape shape{dim3(static_cast<unsigned>(asked.size())), dim3(64)};
-    launch(shape, stream{}, &begin_with, rows().rows, used.view(), tokens_.view(), votes_.view(), starts.view());
+    launch(shape, stream_ref{}, &begin_with, rows().rows, used.view(), tokens_.view(), votes_.view(), starts.view());
     const auto used_made = used.values();
     const auto tokens_made = tokens_.values();
     const auto votes_made = votes_.values();
@@ -207,7 +207,7 @@ std::vector<chosen> on_device(const Selector& select, const std::vector<question
   const auto count = static_cast<index_t>(asked.size());
   constexpr index_t threads = Threads == 0 ? choose_threads : Threads;
   const launch_shape shape{dim3(static_cast<unsigned>(count)), dim3(threads)};
-  launch(shape, stream{}, &choose_with<threads, Selector>, select, made.rows());
+  launch(shape, stream_ref{}, &choose_with<threads, Selector>, select, made.rows());
   return made.answers();
 }
 

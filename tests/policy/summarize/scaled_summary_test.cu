@@ -68,8 +68,8 @@ bool right(Summarizer summarize, index_t cues, index_t tokens, index_t dims) {
   device_array<float> keys(numbers);
   device_array<Number> out(std::int64_t{cues} * dims * rows, Number{});
   device_array<float> scales(cues, 77.0f);
-  launch({dim3(1), dim3(static_cast<unsigned>(summarize_threads))}, zoomr::stream{}, summarize_cues<Number, Summarizer>,
-         summarize, view<const float, 3>(keys.data(), {cues, tokens, dims}),
+  launch({dim3(1), dim3(static_cast<unsigned>(summarize_threads))}, zoomr::stream_ref{},
+         summarize_cues<Number, Summarizer>, summarize, view<const float, 3>(keys.data(), {cues, tokens, dims}),
          view<Number, 2>(out.data(), {cues, dims * rows}), view<float>(scales.data(), {cues}));
   const auto got = out.values();
   const auto got_scales = scales.values();

@@ -17,12 +17,12 @@
 
 namespace simt {
 
-struct queue;
+struct stream;
 struct capture;
 
 /// A point in the work of a stream.
 struct mark {
-  std::shared_ptr<queue> on;
+  std::shared_ptr<stream> on;
   std::weak_ptr<capture> in;  // which holds this; none: of a stream that is not captured
   bool done = false;
   bool captured = false;
@@ -38,7 +38,7 @@ struct operation {
   settings how;                 // when it was enqueued
 };
 
-struct queue : std::enable_shared_from_this<queue> {
+struct stream : std::enable_shared_from_this<stream> {
   std::deque<operation> pending;
   std::shared_ptr<capture> into;  // while it is captured
 };
@@ -49,15 +49,15 @@ struct capture {
     std::size_t stream = 0;  // of `streams`
     operation what;
   };
-  std::vector<std::shared_ptr<queue>> streams;  // the first is the one whose capture was begun
+  std::vector<std::shared_ptr<stream>> streams;  // the first is the one whose capture was begun
   std::vector<captured> all;
   bool open = true;
 };
 
 /// Of all that goes on.
 struct stream_state {
-  std::shared_ptr<queue> first = std::make_shared<queue>();
-  std::vector<std::shared_ptr<queue>> queues{first};
+  std::shared_ptr<stream> first = std::make_shared<stream>();
+  std::vector<std::shared_ptr<stream>> queues{first};
   std::mt19937_64 random{streams_of_environment.seed};
   std::uint64_t calls_left = 0;  // of the host, until the device's mood changes
   std::uint64_t mood = 0;
@@ -70,19 +70,19 @@ inline int device_number = 0;
 inline int current_device() { return device_number; }
 
 /// What a handle of a stream is: the first stream, unless it says otherwise.
-struct stream {
-  queue* of = nullptr;
-  queue& get() const { return of == nullptr ? *streams.first : *of; }
+struct stream_ref {
+  stream* of = nullptr;
+  stream& get() const { return of == nullptr ? *streams.first : *of; }
 };
 
 // Doing what is pending.
 
-inline bool can_go_on(const queue& q) {
+inline bool can_go_on(const stream& q) {
   return !q.pending.empty() && (!q.pending.front().waits || q.pending.front().waits->done);
 }
 
 /// Does the first piece of a stream.
-inline void do_first(queue& q) {
+inline void do_first(stream& q) {
   operation first = std::move(q.pending.front());
   q.pending.pop_front();
   if (first.source != nullptr && std::memcmp(first.source, first.sent.data(), first.bytes) != 0) {
@@ -95,14 +95,14 @@ inline void do_first(queue& q) {
 }
 
 /// Does the first piece of a stream, or one that it waits for.
-inline void advance(queue& q) {
+inline void advance(stream& q) {
   if (can_go_on(q)) return do_first(q);
   advance(*q.pending.front().waits->on);
 }
 
 /// One piece of any stream; false if there is none.
 inline bool do_any() {
-  std::vector<queue*> able;
+  std::vector<stream*> able;
   for (const auto& q : streams.queues) {
     if (can_go_on(*q)) able.push_back(q.get());
   }
@@ -136,7 +136,7 @@ inline void host_call() {
 }
 
 template <class Done>
-void work_until(queue& waited_for, Done done) {
+void work_until(stream& waited_for, Done done) {
   host_call();
   while (!done()) {
     if (how.streams == schedule::random) {
@@ -148,9 +148,9 @@ void work_until(queue& waited_for, Done done) {
 }
 
 /// The host waits for all that a stream was given.
-inline void finish(stream on) {
+inline void finish(stream_ref on) {
   if (on.get().into) throw fault("a stream is waited for while it is captured");
-  queue& q = on.get();
+  stream& q = on.get();
   work_until(q, [&] { return q.pending.empty(); });
 }
 
@@ -185,7 +185,7 @@ inline void forget_source(const void* memory, std::size_t bytes) {
 
 // Giving work to streams.
 
-inline void give(queue& q, operation what) {
+inline void give(stream& q, operation what) {
   if (block.running) throw fault("a kernel enqueues something");
   if (q.into) {
     const auto& known = q.into->streams;
@@ -202,14 +202,14 @@ inline void give(queue& q, operation what) {
   host_call();
 }
 
-inline void enqueue(stream on, std::function<void()> work) {
+inline void enqueue(stream_ref on, std::function<void()> work) {
   operation what;
   what.work = std::move(work);
   give(on.get(), std::move(what));
 }
 
 /// @param on  must find the source as it is now
-inline void copy(void* to, const void* from, std::size_t bytes, stream on) {
+inline void copy(void* to, const void* from, std::size_t bytes, stream_ref on) {
   operation what;
   what.work = [=] {
     std::memcpy(to, from, bytes);
@@ -222,17 +222,17 @@ inline void copy(void* to, const void* from, std::size_t bytes, stream on) {
 /// A stream of its own. What it was given goes on when it is destroyed.
 class own_stream {
  public:
-  own_stream() : queue_(std::make_shared<queue>()) { streams.queues.push_back(queue_); }
+  own_stream() : stream_(std::make_shared<stream>()) { streams.queues.push_back(stream_); }
   own_stream(const own_stream&) = delete;
   own_stream& operator=(const own_stream&) = delete;
   ~own_stream() {
-    queue_.reset();
+    stream_.reset();
     forget_finished_streams();
   }
-  stream get() const { return {queue_.get()}; }
+  stream_ref get() const { return {stream_.get()}; }
 
  private:
-  std::shared_ptr<queue> queue_;
+  std::shared_ptr<stream> stream_;
 };
 
 /// The shim's zoomr::stream_event.
@@ -242,16 +242,16 @@ class stream_event {
   stream_event(const stream_event&) = delete;
   stream_event& operator=(const stream_event&) = delete;
 
-  void record(stream on) {
-    queue& q = on.get();
+  void record(stream_ref on) {
+    stream& q = on.get();
     mark_ = std::make_shared<mark>(mark{q.shared_from_this(), q.into, false, q.into != nullptr});
     operation what;
     what.sets = mark_;
     give(q, std::move(what));
   }
-  void order(stream earlier, stream later) {
+  void order(stream_ref earlier, stream_ref later) {
     record(earlier);
-    queue& q = later.get();
+    stream& q = later.get();
     const std::shared_ptr<capture> in = mark_->in.lock();
     if (!q.into && in) {
       q.into = in;  // it is captured too
@@ -290,10 +290,10 @@ class stream_event {
 
 // Graphs.
 
-inline bool is_captured(stream on) { return on.get().into != nullptr; }
+inline bool is_captured(stream_ref on) { return on.get().into != nullptr; }
 
-inline void begin_capture(stream on) {
-  queue& q = on.get();
+inline void begin_capture(stream_ref on) {
+  stream& q = on.get();
   if (q.into) throw fault("a capture is begun of a stream that is captured");
   q.into = std::make_shared<capture>();
   q.into->streams.push_back(q.shared_from_this());
@@ -302,7 +302,7 @@ inline void begin_capture(stream on) {
 /// What is captured, and can be launched.
 using graph = std::shared_ptr<const capture>;
 
-inline graph end_capture(stream on) {
+inline graph end_capture(stream_ref on) {
   const std::shared_ptr<capture> made = on.get().into;
   if (!made || made->streams.front().get() != &on.get()) throw fault("no capture of this stream was begun");
   for (const auto& q : made->streams) q->into = nullptr;
@@ -319,10 +319,10 @@ inline graph end_capture(stream on) {
   return made;
 }
 
-inline void launch(const graph& of, stream on) {
-  std::vector<std::shared_ptr<queue>> run_on{on.get().shared_from_this()};
+inline void launch(const graph& of, stream_ref on) {
+  std::vector<std::shared_ptr<stream>> run_on{on.get().shared_from_this()};
   while (run_on.size() < of->streams.size()) {
-    run_on.push_back(std::make_shared<queue>());
+    run_on.push_back(std::make_shared<stream>());
     streams.queues.push_back(run_on.back());
   }
   std::map<const mark*, std::shared_ptr<mark>> marks;
@@ -338,10 +338,10 @@ inline void launch(const graph& of, stream on) {
 /// The shim's zoomr::stream_timer: the host's clock.
 class stream_timer {
  public:
-  void start(stream on) {
+  void start(stream_ref on) {
     enqueue(on, [this] { from_ = clock::now(); });
   }
-  void stop(stream on) {
+  void stop(stream_ref on) {
     enqueue(on, [this] { to_ = clock::now(); });
     on_ = on;
   }
@@ -353,7 +353,7 @@ class stream_timer {
  private:
   using clock = std::chrono::steady_clock;
   clock::time_point from_, to_;
-  stream on_;
+  stream_ref on_;
 };
 
 }  // namespace simt

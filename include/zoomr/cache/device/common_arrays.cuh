@@ -113,9 +113,9 @@ struct common_arrays {
     if (cache.has_slopes) slopes = from.take<float>(model.heads);
     eviction.carve(from, cache);
   }
-  void clear_counters(stream queue) const {
-    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), queue);
-    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), queue);
+  void clear_counters(stream_ref stream) const {
+    zero_on_device(arrived, sizes.attending_heads() * static_cast<byte_count>(sizeof(unsigned)), stream);
+    zero_on_device(scored, sizes.counters() * static_cast<byte_count>(sizeof(unsigned)), stream);
   }
 
   // Where things are.

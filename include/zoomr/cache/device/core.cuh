@@ -15,10 +15,10 @@
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/state/voter_table.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
 #include <optional>  // std::optional
-#include <vector>    // std::vector
 
 namespace zoomr::inline v0::detail {
 
@@ -33,10 +33,10 @@ struct device_core {
   device_arrays<Policy, T> arrays;
   voter_table voters;  // empty, unless the policy asks some
   page_stock stock;
-  std::vector<device_sequence> states;  // [sequences]
-  step_plan<device_item> step;          // in progress
-  index_t prompt_tokens = 0;            // of the step in progress
-  index_t decoding_tiles = 0;           // of its first pass: those before the prompts'
+  table<device_sequence> states;  // [sequences]
+  step_plan<device_item> step;    // in progress
+  index_t prompt_tokens = 0;      // of the step in progress
+  index_t decoding_tiles = 0;     // of its first pass: those before the prompts'
 
   step_table_values<table_lists> listed;      // of the step in progress
   step_table_values<device_table> on_device;  // where they go
@@ -45,10 +45,10 @@ struct device_core {
   constant_copies constants;          // tables of the engine's, as they were given to the constructor
   home_device home;
 
-  /// Carves `memory`, and enqueues on `queue` the clearing of what must be zero before the first step: `arrived`,
+  /// Carves `memory`, and enqueues on `stream` the clearing of what must be zero before the first step: `arrived`,
   /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
   device_core(const shape& model, const Policy& policy_value, const config& settings, index_t splits, void* memory,
-              stream queue, void* details)
+              stream_ref stream, void* details)
       : host_policy(policy_value),
         limits(settings),
         sizes(sized(model, host_policy, settings, splits)),
@@ -62,13 +62,13 @@ struct device_core {
     carve(arrays, block, sizes, on_device);
     if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details);
-      arrays.arena.clear(queue);
+      arrays.arena.clear(stream);
       if (prefetches(host_policy, model)) beside.emplace();
     }
-    if (sizes.in_engine) copy_engine_layers(*this, queue);
-    arrays.clear_counters(queue);
-    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, queue);
-    states.reserve(static_cast<std::size_t>(settings.max_sequences));
+    if (sizes.in_engine) copy_engine_layers(*this, stream);
+    arrays.clear_counters(stream);
+    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, stream);
+    states.reserve(settings.max_sequences);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(host_policy.segment, settings.max_tokens, sizes.sequence_pages, sizes.segments);
       states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
@@ -104,7 +104,7 @@ struct device_core {
     return policy.placement.prefetch && model.layers > 1;
   }
 
-  device_sequence& state(index_t id) { return states[static_cast<std::size_t>(id)]; }
+  device_sequence& state(index_t id) { return states[id]; }
   device_sequence& state_of(const planned_item& item) { return state(item.seq); }
 
   /// Keys and values of a layer, by slot of the pool.
@@ -122,7 +122,7 @@ struct device_core {
     } else {
       trim_pages(trimmed.pages, trimmed.slots(), stock);
     }
-    trimmed.known_pages = (std::min)(trimmed.known_pages, static_cast<index_t>(trimmed.pages.size()));
+    trimmed.known_pages = (std::min)(trimmed.known_pages, trimmed.pages.size());
   }
 
   /// Forgets a sequence that is closed.
@@ -155,7 +155,7 @@ struct device_core {
     const device_sequence& sequence = state(id);
     for (index_t known = sequence.known_segments; known < sequence.segment_count(); ++known) {
       ZOOMR_ASSERT(closings.size() < closings.capacity(), "a table has too few entries for closed segments");
-      closings.push_back({id, known, sequence.segments[static_cast<std::size_t>(known)], held(sequence)});
+      closings.push_back({id, known, sequence.segments[known], held(sequence)});
     }
   }
 
@@ -166,14 +166,14 @@ struct device_core {
   /// Slots that each KV lane will keep when the prompt has ended that an item ends; 0: all.
   index_t kept_of_prompt(const planned_item& item) const {
     if (sizes.kept == 0 || !item.prompt_ends) return 0;
-    const device_sequence& sequence = states[static_cast<std::size_t>(item.seq)];
+    const device_sequence& sequence = states[item.seq];
     const index_t end = item.first + item.tokens, kept = kept_after_prompt(host_policy, sequence, end);
     return kept < sequence.slot_end(end) ? kept : 0;
   }
 
   /// The queries of this chunk of a prompt count: the policy adds up attention, or the prompt ends here.
   bool observes(const planned_item& item) const {
-    const bool pinned = policy.zone.prompt && states[static_cast<std::size_t>(item.seq)].in_first_prompt();
+    const bool pinned = policy.zone.prompt && states[item.seq].in_first_prompt();
     return kept_of_prompt(item) > 0 || (item.prompt && sizes.carried > 0 && !pinned);
   }
 

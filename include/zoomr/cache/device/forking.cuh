@@ -133,13 +133,13 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
 /// Tells the device of all pages of one sequence.
 /// @cost  a launch for each 512 of them
 template <class Policy, class T>
-void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream queue) {
+void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream_ref stream) {
   some_pages part;
   part.sequence = sequence;
   for (; part.first < pages.size(); part.first += part.count) {
     part.count = (std::min)(some_pages::most, pages.size() - part.first);
     std::copy_n(pages.begin() + part.first, part.count, part.pages);
-    launch({dim3(1), dim3(copy_threads)}, queue, set_pages_kernel<T>, core.arrays, part);
+    launch({dim3(1), dim3(copy_threads)}, stream, set_pages_kernel<T>, core.arrays, part);
   }
 }
 
@@ -148,7 +148,7 @@ void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const 
 /// @pre   nothing is known of `to`
 /// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs
 template <class Policy, class T>
-void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream queue) {
+void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream_ref stream) {
   const device_arrays<Policy, T>& a = core.arrays;
   const device_sizes& sizes = core.sizes;
   const device_sequence& state = core.state(from);
@@ -172,16 +172,16 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
   if constexpr (hears_voters<Policy>) {
     const voter_arrays& voting = a.voting;
     all.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
-    voting.forget_masses(to, 1, queue);
+    voting.forget_masses(to, 1, stream);
   }
   if (all.count > 0) {
-    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, queue, copy_arrays_kernel<T>, all);
+    launch({dim3(256, static_cast<unsigned>(all.count)), dim3(copy_threads)}, stream, copy_arrays_kernel<T>, all);
   }
   if (state.choices.empty()) return;
   const choices_to_copy chosen{from, to, state.choices.front().place % sizes.ring};
   launch(
       {dim3(static_cast<unsigned>(state.choices.size()), static_cast<unsigned>(sizes.place_rows)), dim3(copy_threads)},
-      queue, copy_choices_kernel<T>, core.arrays, chosen);
+      stream, copy_choices_kernel<T>, core.arrays, chosen);
 }
 
 }  // namespace zoomr::inline v0::detail

@@ -31,32 +31,32 @@ struct device_launches : device_pass<Policy, T> {
 
   /// Sends the pass's table, and copies the pages that it lists.
   /// @cost  a copy, and 1 launch if pages are shared that the step writes
-  void upload(stream queue) const {
-    pass::upload(queue);
+  void upload(stream_ref stream) const {
+    pass::upload(stream);
     const index_t copies = core.listed[table].counts().copies;
     if (copies == 0) return;
-    launch({grid(copies, core.sizes.model.layers), dim3(copy_threads)}, queue, copy_shared_pages_kernel<T>, arrays());
+    launch({grid(copies, core.sizes.model.layers), dim3(copy_threads)}, stream, copy_shared_pages_kernel<T>, arrays());
   }
 
   /// Enters the pages and the closed segments that the table lists, and summarises these. Blocks of the first kernel
   /// take entries in turn, so that 8 serve any step.
   /// @cost  1 launch, 2 if the policy chooses and segments have closed
-  void update_index(stream queue) const {
-    launch({grid(8), dim3(plain_threads)}, queue, prepare_kernel<T>, arrays());
-    choices().summarize(queue);
+  void update_index(stream_ref stream) const {
+    launch({grid(8), dim3(plain_threads)}, stream, prepare_kernel<T>, arrays());
+    choices().summarize(stream);
   }
 
   /// Remembers a layer's queries [tokens, heads, head_dim], for evictions and choices, and scores for the latter. It
   /// comes after `append`, since observed queries see the keys of their own tokens.
   template <class Number>
-  void see(index_t layer, view<const Number, 3> queries, stream queue) const {
+  void see(index_t layer, view<const Number, 3> queries, stream_ref stream) const {
     if constexpr (decltype(Policy::evict)::observes) {
-      if (table == step_table::first_pass) observe_prompts<HeadDim>(core, arrays(), layer, queries, queue);
+      if (table == step_table::first_pass) observe_prompts<HeadDim>(core, arrays(), layer, queries, stream);
       if (core.sizes.noted > 0 && deciding > 0) {
-        launch({grid(deciding), dim3(plain_threads)}, queue, note_kernel<T, Number>, arrays(), layer, queries);
+        launch({grid(deciding), dim3(plain_threads)}, stream, note_kernel<T, Number>, arrays(), layer, queries);
       }
     }
-    choices().see_queries(layer, queries, queue);
+    choices().see_queries(layer, queries, stream);
   }
 
   /// `attend` can store the keys and values of the pass: no prompt's queries are observed, which see their own keys.
@@ -64,55 +64,55 @@ struct device_launches : device_pass<Policy, T> {
   /// What `attend` is given to store them.
   template <class Number>
   layer_inputs<Number> to_store(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys,
-                                view<const Number, 3> values, stream queue) const {
-    fetching().join(queue);
+                                view<const Number, 3> values, stream_ref stream) const {
+    fetching().join(stream);
     return {layer, queries, keys, values, core.limits.key_scale.all, core.limits.value_scale.all};
   }
 
   /// Stores a layer's keys and values [tokens, kv_heads, their width] as pending.
   /// @cost  1 launch
   template <class Number>
-  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream queue) const {
-    fetching().join(queue);  // a page that comes must not miss what is written into it
-    launch({grid(deciding + in_prompt), dim3(plain_threads)}, queue, append_kernel<T, Number>, arrays(), layer, keys,
+  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream_ref stream) const {
+    fetching().join(stream);  // a page that comes must not miss what is written into it
+    launch({grid(deciding + in_prompt), dim3(plain_threads)}, stream, append_kernel<T, Number>, arrays(), layer, keys,
            values, core.limits.key_scale.all, core.limits.value_scale.all);
   }
 
   /// Writes where the pass's keys and values go.
   /// @cost  1 launch
-  void append_slots(view<index_t> slots, stream queue) const {
-    launch({grid(8), dim3(plain_threads)}, queue, list_own_slots_kernel<T>, arrays(), slots);
+  void append_slots(view<index_t> slots, stream_ref stream) const {
+    launch({grid(8), dim3(plain_threads)}, stream, list_own_slots_kernel<T>, arrays(), slots);
   }
 
   /// Chooses, and lists what each token reads.
   /// @cost  2 launches
   template <class Number>
   void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
-                  stream queue) const {
-    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, range_use::attention, queue);
-    launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue, list_slots_kernel<T>,
+                  stream_ref stream) const {
+    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, range_use::attention, stream);
+    launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream, list_slots_kernel<T>,
            arrays(), slots, counts);
-    if (layer == core.sizes.model.layers - 1) choices().end(queue);
+    if (layer == core.sizes.model.layers - 1) choices().end(stream);
   }
 
   /// Chooses and attends for the tokens after their prompts, and attends for those before. Where one choice serves all
   /// layers, it is made after the last layer, from what all of them have added to its votes.
   template <class Number>
-  void attend(const layer_inputs<Number>& in, view<Number, 3> out, view<float, 2> lse, stream queue) const {
+  void attend(const layer_inputs<Number>& in, view<Number, 3> out, view<float, 2> lse, stream_ref stream) const {
     const shape& model = core.sizes.model;
     const index_t layer = in.layer;
     const view<const Number, 3> queries = in.queries;
-    if (deciding > 0) choices().choose(in, range_use::attention, queue);
-    fetching().fetch(layer, queue);
-    fetching().fetch_ahead(layer + 1, queue);
-    if (deciding > 0) gather_chosen(layer, queries, out, lse, queue);
+    if (deciding > 0) choices().choose(in, range_use::attention, stream);
+    fetching().fetch(layer, stream);
+    fetching().fetch_ahead(layer + 1, stream);
+    if (deciding > 0) gather_chosen(layer, queries, out, lse, stream);
     if (in_prompt > 0) {
       const index_t first = core.decoding_tiles;
       const index_t tiles = core.listed[table].counts().tiles - first;
       const prompt_rows<T, tiered> rows{{}, tiles * model.kv_heads, first, layer};
-      gather<together>(layer, queries, out, lse, rows, 1, queue);
+      gather<together>(layer, queries, out, lse, rows, 1, stream);
     }
-    if (layer == model.layers - 1) choices().end(queue);
+    if (layer == model.layers - 1) choices().end(stream);
   }
 
   /// Heads of a row where tokens read together: room for those of a query tile.
@@ -122,19 +122,19 @@ struct device_launches : device_pass<Policy, T> {
   /// @cost  1 launch, 2 where there may be drafts
   template <class Number>
   void gather_chosen(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
-                     stream queue) const {
+                     stream_ref stream) const {
     const index_t readers = core.sizes.readers();
     if (core.sizes.decode_tiles == 0) {
       const chosen_rows<T, tiered> rows{{}, deciding * readers, layer};
       const bool behind_layer = !core.sizes.tiered;  // which lets the next launch begin
-      gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, queue, behind_layer);
+      gather<Group>(layer, queries, out, lse, rows, core.sizes.splits, stream, behind_layer);
       return;
     }
     const index_t pass_tiles = table == step_table::first_pass ? core.decoding_tiles : deciding;
     const index_t tiles = fixed ? core.sizes.decode_tiles : pass_tiles;
-    launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, queue, query_tile_kernel<T>, arrays());
+    launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, stream, query_tile_kernel<T>, arrays());
     gather<together>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer}, core.sizes.splits,
-                     queue);
+                     stream);
   }
 
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
@@ -143,21 +143,21 @@ struct device_launches : device_pass<Policy, T> {
   /// @cost   1 launch
   template <index_t Heads, class Number, class Rows>
   void gather(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse, const Rows& rows,
-              index_t splits, stream queue, bool early = false) const {
+              index_t splits, stream_ref stream, bool early = false) const {
     const logit_rule& rule = core.limits.logits;
     const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
     const common_arrays<T>& a = core.arrays;
     if (rule.plain() && a.sinks == nullptr) {
-      gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, queue, early);
+      gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, stream, early);
     } else {
       const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + std::int64_t{layer} * core.sizes.model.heads;
-      gather<Heads>(layer_logits{scale, rule.soft_cap, sinks, a.slopes}, layer, queries, out, lse, rows, splits, queue,
+      gather<Heads>(layer_logits{scale, rule.soft_cap, sinks, a.slopes}, layer, queries, out, lse, rows, splits, stream,
                     early);
     }
   }
   template <index_t Heads, class Logits, class Number, class Rows>
   void gather(const Logits& logits, index_t layer, view<const Number, 3> queries, view<Number, 3> out,
-              view<float, 2> lse, const Rows& rows, index_t splits, stream queue, bool early) const {
+              view<float, 2> lse, const Rows& rows, index_t splits, stream_ref stream, bool early) const {
     common_arrays<T> all = arrays();
     const auto details = fetching().stored(all, layer);
     gather_task<T, Number, Rows, Logits, std::remove_const_t<decltype(details)>> task;
@@ -172,25 +172,26 @@ struct device_launches : device_pass<Policy, T> {
     task.value_scale = core.limits.value_scale.all;
     task.partial = all.partial;
     task.arrived = all.arrived;
-    gather_attend<T, HeadDim, Heads, Values>(task, splits, queue, early);
+    gather_attend<T, HeadDim, Heads, Values>(task, splits, stream, early);
   }
 
   /// Makes what is remembered of an item's queries part of its sequence, whose tokens are committed.
   /// @cost  of a prompt 1 launch, or none
-  void commit_queries(const device_item& item, stream queue) const {
+  void commit_queries(const device_item& item, stream_ref stream) const {
     if constexpr (hears_voters<Policy>) {
-      commit_voters(core, item, queue);
+      commit_voters(core, item, stream);
     } else {
-      detail::commit_queries(core, arrays(), item, queue);
+      detail::commit_queries(core, arrays(), item, stream);
     }
   }
 
   /// Evicts the tokens that the commits of this step have made due; it reads no table.
   /// @return  true if KV lanes hold other tokens than before
-  bool evict_tokens(stream queue) const {
+  bool evict_tokens(stream_ref stream) const {
     bool any = false;
     if constexpr (decltype(Policy::evict)::observes) {
-      for (const device_item& item : core.step.items) any = evict_in_lanes<HeadDim>(core, arrays(), item, queue) || any;
+      for (const device_item& item : core.step.items)
+        any = evict_in_lanes<HeadDim>(core, arrays(), item, stream) || any;
     }
     return any;
   }
@@ -198,11 +199,11 @@ struct device_launches : device_pass<Policy, T> {
   /// Summarises what a chunk of a prompt has closed, or an item that was passed whole, and anew what is left after an
   /// eviction; then makes the choices of the commit. It comes after `evict_tokens`: summaries are of the tokens that
   /// are left.
-  void after_commit(stream queue) const {
-    upload(queue);
-    update_index(queue);
-    choices().summarize_again(queue);
-    choices().choose_at_commit(queue);
+  void after_commit(stream_ref stream) const {
+    upload(stream);
+    update_index(stream);
+    choices().summarize_again(stream);
+    choices().choose_at_commit(stream);
   }
 };
 

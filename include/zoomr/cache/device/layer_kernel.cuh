@@ -229,12 +229,12 @@ inline constexpr index_t most_layer_blocks = 384;
 /// Launches it for so many tokens.
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
-                  bool attends, index_t tokens, stream queue) {
+                  bool attends, index_t tokens, stream_ref stream) {
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
   if (blocks * rows > most_layer_blocks) blocks = rows < most_layer_blocks ? most_layer_blocks / rows : 1;
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(blocks));
-  launch({grid, dim3(choose_threads)}, queue, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
+  launch({grid, dim3(choose_threads)}, stream, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
          attends);
 }
 

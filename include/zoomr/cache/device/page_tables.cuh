@@ -17,14 +17,14 @@ namespace zoomr::inline v0::detail {
 
 /// Tells the device where an engine's pages begin in each layer.
 template <class Core>
-void copy_engine_layers(Core& core, stream queue) {
+void copy_engine_layers(Core& core, stream_ref stream) {
   std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const auto pages = core.layer(layer);
     begins.push_back(pages.keys);
     begins.push_back(pages.values);
   }
-  core.constants.copy(core.arrays.engine, begins, queue);
+  core.constants.copy(core.arrays.engine, begins, stream);
 }
 
 /// Takes the pages that the step in progress needs. What it will write and others share is copied: listed in the first
@@ -38,7 +38,7 @@ void take_pages_to_write(Core& core) {
   take_pages(core.stock, items, core.states, shared.count(), [&] {
     for (std::size_t i = 0; core.stock.any_shared() && i < items.size(); ++i) {
       shared.each(i, 0, [&](device_sequence& state, index_t at) {
-        index_t& page = state.pages[static_cast<std::size_t>(at)];
+        index_t& page = state.pages[at];
         const index_t copy = core.stock.take();
         core.listed[step_table::first_pass].copies.push_back({items[i].seq, at, page, copy});
         core.stock.give_back(page);
@@ -57,7 +57,7 @@ void undo_copies(Core& core) {
     const device_page_copy& copy = copies.back();
     core.stock.share(copy.from);
     core.stock.give_back(copy.to);
-    core.state(copy.sequence).pages[static_cast<std::size_t>(copy.at)] = copy.from;
+    core.state(copy.sequence).pages[copy.at] = copy.from;
   }
 }
 
@@ -66,7 +66,7 @@ inline index_t known_of_table(const device_sequence& state, view<const index_t> 
   if (pages.size() == 0) return state.known_pages;
   const index_t most = (std::min)(state.known_pages, pages.size());
   index_t same = 0;
-  while (same < most && state.pages[static_cast<std::size_t>(same)] == pages[same]) ++same;
+  while (same < most && state.pages[same] == pages[same]) ++same;
   return same;
 }
 
@@ -103,7 +103,7 @@ void list_pages(Core& core, device_item& item) {
   item.pages = core.sizes.pages_of(state.slot_end(item.first + item.tokens));
   for (index_t at = state.known_pages; at < item.pages; ++at) {
     ZOOMR_ASSERT(pages.size() < pages.capacity(), "a table has too few entries for pages");
-    pages.push_back({item.seq, at, state.pages[static_cast<std::size_t>(at)]});
+    pages.push_back({item.seq, at, state.pages[at]});
   }
 }
 

@@ -34,7 +34,9 @@ struct device_pass {
   }
 
   /// Packs its table, and enqueues the copy.
-  void upload(stream queue) const { core.uploads.upload(table, core.listed[table], core.on_device[table], queue); }
+  void upload(stream_ref stream) const {
+    core.uploads.upload(table, core.listed[table], core.on_device[table], stream);
+  }
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -29,13 +29,13 @@ class constant_copies {
 
   /// @throws error(device) without as much pinned memory
   template <class Number>
-  void copy(Number* to, const std::vector<Number>& from, stream queue) {
+  void copy(Number* to, const std::vector<Number>& from, stream_ref stream) {
     if (from.empty()) return;
     const std::size_t bytes = from.size() * sizeof(Number);
     void* const pinned = memory_.emplace_back(static_cast<byte_count>(bytes)).data();
     std::memcpy(pinned, from.data(), bytes);
-    copy_to_device(to, pinned, static_cast<byte_count>(bytes), queue);
-    copied_.record(queue);
+    copy_to_device(to, pinned, static_cast<byte_count>(bytes), stream);
+    copied_.record(stream);
   }
 
  private:
@@ -45,16 +45,16 @@ class constant_copies {
 
 /// Tells the device of the sinks and slopes of the model's logits.
 template <class Core>
-void copy_logits(Core& core, stream queue) {
+void copy_logits(Core& core, stream_ref stream) {
   const logit_rule& rule = core.limits.logits;
   std::vector<float> sinks;  // [layers, heads]
   for (index_t layer = 0; layer < rule.sinks.extent(0); ++layer) {
     const view<const float> row = rule.sinks[layer];
     sinks.insert(sinks.end(), row.begin(), row.end());
   }
-  core.constants.copy(core.arrays.sinks, sinks, queue);
+  core.constants.copy(core.arrays.sinks, sinks, stream);
   const std::vector<float> slopes(rule.alibi_slopes.begin(), rule.alibi_slopes.end());
-  core.constants.copy(core.arrays.slopes, slopes, queue);
+  core.constants.copy(core.arrays.slopes, slopes, stream);
 }
 
 /// Pinned memory for the tables of a few steps, which is used in turn.
@@ -95,12 +95,12 @@ class table_ring {
   /// Packs a table of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
   /// again whenever it is launched, at a time that is not known.
   /// @cost  a copy of what the lists hold, and an event
-  void upload(step_table table, const table_lists& lists, const device_table& to, stream queue) {
+  void upload(step_table table, const table_lists& lists, const device_table& to, stream_ref stream) {
     slot& from = now()[table];
     lists.pack(from.packed);
-    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(lists.counts()), queue);
+    copy_to_device(reinterpret_cast<std::byte*>(to.counts), from.packed, table_lists::bytes(lists.counts()), stream);
     from.under_way = true;
-    from.copied.record(queue);
+    from.copied.record(stream);
   }
 
   /// The step is over.

@@ -10,6 +10,7 @@
 #include <zoomr/cache/host/core_sizing.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/paging/resident_keys.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
@@ -34,28 +35,28 @@ struct cache_core {
   config limits;
   layout sizes;
   Pool pool;
-  resident_keys<number> keys;                    // of `layout::key_lanes`
-  std::vector<sequence_state> states;            // [max_sequences]
-  std::vector<chooser> choosers;                 // [threads], or one
-  std::vector<thread_memory<number>> of_thread;  // [threads]
-  std::vector<head_counts> counts;               // [max_draft_tokens, heads]  of one item in one layer
+  resident_keys<number> keys;              // of `layout::key_lanes`
+  table<sequence_state> states;            // [max_sequences]
+  std::vector<chooser> choosers;           // [threads], or one
+  table<thread_memory<number>> of_thread;  // [threads]
+  std::vector<head_counts> counts;         // [max_draft_tokens, heads]  of one item in one layer
   segment_summarizer summaries;
   eviction_room room;
-  step_plan<planned_item> step;       // in progress
-  query_memory draft_queries;         // [step's tokens after the prompt]  as after each token
-  query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or heard later
-  query_memory prompt_queries;        // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
-  query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
-  voter_table voters;                 // of a choice that hears several queries
-  std::vector<selection> pending;     // [max_sequences]  choices not yet committed
-  stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
-  cut_states cut;                     // of tokens whose stretches several threads share
-  detail::half_queries halves;        // rows of the layer that is attended
-  std::vector<std::string> failures;  // [max_sequences]  why an item has failed
-  std::vector<index_t> replaced;      // [pages of the longest sequence]  of a sequence that loses tokens
-  attention_trace* trace = nullptr;   // the caller's, if attention is to be recorded
+  step_plan<planned_item> step;      // in progress
+  query_memory draft_queries;        // [step's tokens after the prompt]  as after each token
+  query_memory eviction_queries;     // [step's tokens after the prompt]  queries that are observed or heard later
+  query_memory prompt_queries;       // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
+  query_memory choice_queries;       // [max_sequences]  queries of the token that makes a choice
+  voter_table voters;                // of a choice that hears several queries
+  table<selection> pending;          // [max_sequences]  choices not yet committed
+  stretch_sums heads;                // [max_batched_tokens, heads]  of the tokens that attend together
+  cut_states cut;                    // of tokens whose stretches several threads share
+  detail::half_queries halves;       // rows of the layer that is attended
+  table<std::string> failures;       // [max_sequences]  why an item has failed
+  std::vector<index_t> replaced;     // [pages of the longest sequence]  of a sequence that loses tokens
+  attention_trace* trace = nullptr;  // the caller's, if attention is to be recorded
 
-  /// @pre     expect_possible(model, *with, given) has let them pass
+  /// @pre     expect_possible(model, *pointer, settings) has let them pass
   /// @throws  error(capacity) or std::bad_alloc without memory; error(storage) without the file of a tiered pool
   cache_core(const shape& model, std::unique_ptr<const any_policy> pointer, const config& settings)
       : owned(std::move(pointer)),
@@ -77,7 +78,7 @@ struct cache_core {
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
-        failures(static_cast<std::size_t>(settings.max_sequences)) {
+        failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
@@ -85,12 +86,12 @@ struct cache_core {
     const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(most);
     while (choosers.size() < most) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
-    of_thread.reserve(static_cast<std::size_t>(threads));
-    while (of_thread.size() < static_cast<std::size_t>(threads)) {
+    of_thread.reserve(threads);
+    while (of_thread.size() < threads) {
       of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, settings));
     }
-    states.reserve(static_cast<std::size_t>(settings.max_sequences));
-    pending.reserve(static_cast<std::size_t>(settings.max_sequences));
+    states.reserve(settings.max_sequences);
+    pending.reserve(settings.max_sequences);
     room.take_spare(sizes, pool);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(sizes, policy.segment, settings);
@@ -102,7 +103,7 @@ struct cache_core {
   /// other items of the step go on. Any other error is thrown on.
   void keep_failure(planned_item& item, const error& why) {
     if (!Pool::may_fail || why.code() != errc::storage) rethrow();
-    failures[static_cast<std::size_t>(item.seq)] = why.what();
+    failures[item.seq] = why.what();
     item.failed = true;
   }
   /// Does part of an item's work, unless it has failed before.
@@ -128,7 +129,7 @@ struct cache_core {
     return alone ? executor{} : limits.threads.present();
   }
 
-  sequence_state& state_of(const planned_item& item) { return states[static_cast<std::size_t>(item.seq)]; }
+  sequence_state& state_of(const planned_item& item) { return states[item.seq]; }
 
   /// One KV lane of a sequence. It is a view of `state.pages`, valid until these change. Over tiers each `key(slot)`
   /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.

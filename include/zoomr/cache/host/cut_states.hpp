@@ -7,6 +7,7 @@
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/layout.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min
 #include <vector>     // std::vector
@@ -43,7 +44,7 @@ class cut_states {
       : heads_(sizes.model.heads), group_(sizes.model.group()), width_(sizes.model.value_width()) {
     if (!needed(limits, threads)) return;
     tokens_ = tokens_together(sizes.model, limits);
-    stretches_.resize(static_cast<std::size_t>(most_stretches(limits.max_tokens)));
+    stretches_.resize(most_stretches(limits.max_tokens));
     ranges_.resize(most_ranges(sizes));
     states_ = buffer<attention_state>(states_for(sizes.model, limits));
     outs_ = buffer<float>(outs_for(sizes.model, limits));
@@ -68,13 +69,13 @@ class cut_states {
     count_ = 1, stretches_[0] = {0, until};
     for (const token_range& r : ranges) {
       walk.pass({r.first, (std::min)(r.last, until)}, [&](index_t slot) {
-        stretches_[static_cast<std::size_t>(count_ - 1)].last = slot;
-        stretches_[static_cast<std::size_t>(count_++)] = {slot, until};
+        stretches_[count_ - 1].last = slot;
+        stretches_[count_++] = {slot, until};
       });
     }
     return count_;
   }
-  token_range stretch(index_t i) const { return stretches_[static_cast<std::size_t>(i)]; }
+  token_range stretch(index_t i) const { return stretches_[i]; }
   index_t count() const { return count_; }
 
   /// The state of one stretch and query.
@@ -106,10 +107,10 @@ class cut_states {
   index_t heads_, group_, width_;
   index_t tokens_ = 0;
   index_t count_ = 0;
-  std::vector<token_range> stretches_;  // [most_stretches]  bounds, in slots
-  std::vector<token_range> ranges_;     // as `resolve` needs
-  buffer<attention_state> states_;      // [most_stretches, tokens_together, KV heads, states_apart]
-  buffer<float> outs_;                  // [most_stretches, tokens_together, heads, value width]
+  table<token_range> stretches_;     // [most_stretches]  bounds, in slots
+  std::vector<token_range> ranges_;  // as `resolve` needs
+  buffer<attention_state> states_;   // [most_stretches, tokens_together, KV heads, states_apart]
+  buffer<float> outs_;               // [most_stretches, tokens_together, heads, value width]
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -19,11 +19,7 @@ class key_scores {
  public:
   /// @param thread  whose working memory
   key_scores(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head, index_t thread)
-      : core_(core),
-        state_(state),
-        layer_(layer),
-        kv_head_(kv_head),
-        memory_(core.of_thread[static_cast<std::size_t>(thread)].keys) {}
+      : core_(core), state_(state), layer_(layer), kv_head_(kv_head), memory_(core.of_thread[thread].keys) {}
 
   /// Takes the queries of some query heads of the KV head.
   /// @param heads  of the layer, ascending: a range, or a table
@@ -127,10 +123,10 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
   voter_table& voters = core.voters;
   const view<float, 2> shares = voters.shares(segments);
   const auto seen = [&](index_t position, index_t id) {
-    return details[id].size() > 0 && state.segments[static_cast<std::size_t>(id)].split <= position + 1;
+    return details[id].size() > 0 && state.segments[id].split <= position + 1;
   };
   const auto whole = [&](index_t id) {
-    const segment& s = state.segments[static_cast<std::size_t>(id)];
+    const segment& s = state.segments[id];
     return details[id].size() == s.split - s.begin;
   };
   for (index_t position = heard.first; position < heard.last; ++position) state.masses.open(position, segments);
@@ -138,7 +134,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
     const voter_table::kv_lane& lane = voters.kv_lanes()[piece];
     const auto count = static_cast<index_t>(lane.heads.size());
     key_scores<Pool> scores(core, state, lane.layer, lane.kv_head, thread);
-    key_memory& memory = core.of_thread[static_cast<std::size_t>(thread)].keys;
+    key_memory& memory = core.of_thread[thread].keys;
     for (index_t v = lane.first; v < lane.first + count; ++v) {
       std::fill(shares[v].begin(), shares[v].end(), not_a_number);
     }

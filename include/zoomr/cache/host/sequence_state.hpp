@@ -80,13 +80,13 @@ struct sequence_state : token_state {
 
   /// Bytes in use, tables at their present length.
   byte_count metadata_bytes(const layout& sizes) const {
-    const auto table = sizeof(segment) + sizes.state_bytes;
-    return static_cast<byte_count>(classes.size() * sizeof(token_class) + later_prompts.size() * sizeof(token_range) +
-                                   static_cast<std::size_t>(moved.spans()) * sizeof(position_span) +
-                                   pages.size() * sizeof(index_t) + segments.size() * table) +
+    const auto bytes = [](index_t count, std::size_t each) { return count * static_cast<byte_count>(each); };
+    return bytes(classes.size(), sizeof(token_class)) + bytes(later_prompts.size(), sizeof(token_range)) +
+           bytes(moved.spans(), sizeof(position_span)) + bytes(pages.size(), sizeof(index_t)) +
+           bytes(segments.size(), sizeof(segment) + sizes.state_bytes) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
            sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, segment_count()) +
-           std::int64_t{sizes.selection_rows} * static_cast<byte_count>(sizeof(selection_row) + segments.size()) +
+           std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 

@@ -42,7 +42,7 @@ void copy_shared_pages(cache_core<Pool>& core) {
   ZOOMR_TRY {
     for (std::size_t i = 0; i < items; ++i) {
       shared.each(i, i, [&](sequence_state& state, index_t at) {
-        const index_t from = state.pages[static_cast<std::size_t>(at)], to = core.pool.next(copied++);
+        const index_t from = state.pages[at], to = core.pool.next(copied++);
         copy_shared_page(core, i, from, to);
       });
     }
@@ -53,7 +53,7 @@ void copy_shared_pages(cache_core<Pool>& core) {
   }
   for (std::size_t i = 0; i < items; ++i) {
     shared.each(i, 0, [&](sequence_state& state, index_t at) {
-      index_t& page = state.pages[static_cast<std::size_t>(at)];
+      index_t& page = state.pages[at];
       const index_t copy = core.pool.take();
       core.pool.give_back(page);
       page = copy;

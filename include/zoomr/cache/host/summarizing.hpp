@@ -46,7 +46,7 @@ class segment_summarizer {
           pool.kv_lane(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads, view<const index_t>(state.pages));
       const slot_map slots = state.slots_of(l);
       for (index_t id = first; id < state.segment_count(); ++id) {
-        const segment& s = state.segments[static_cast<std::size_t>(id)];
+        const segment& s = state.segments[id];
         make_one(kv_lane, limits_.key_scale.at(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
                  {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
         const view<float, 2> cells(cells_.data(), {sizes_.model.head_dim, sizes_.summary_rows});

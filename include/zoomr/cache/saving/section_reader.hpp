@@ -14,40 +14,46 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Reads sections, in the order in which they were written.
+/// Reads sections, in the order in which they were written, by the same calls.
 /// @throws error(format) from all functions, if something else comes; whatever the source throws
 class section_reader {
  public:
-  explicit section_reader(byte_source& source) : source_(source) {}
+  static constexpr bool reads = true;
 
-  /// What every file begins with.
-  /// @param wanted  the kind of file
-  /// @param what    it is not, if it is of another kind
-  void prologue(const char (&wanted)[8] = sequence_magic, const char* what = "saved sequence of zoomr") {
-    char magic[sizeof wanted];
-    fetch(magic, sizeof magic);
-    if (std::memcmp(magic, wanted, sizeof magic) != 0) refuse_file(std::string("this is no ") + what);
+  /// Begins with what every file begins with.
+  /// @param magic  the kind of file
+  /// @param what   it is not, if it is of another kind
+  explicit section_reader(byte_source& source, const char (&magic)[8] = sequence_magic,
+                          const char* what = "saved sequence of zoomr")
+      : source_(source) {
+    char found[sizeof magic];
+    fetch(found, sizeof found);
+    if (std::memcmp(found, magic, sizeof found) != 0) refuse_file(std::string("this is no ") + what);
     const auto version = fetch_number<std::uint64_t>();
     if (version == sequence_version) return;
     refuse_file("the file's format has version " + std::to_string(version) + ", this library reads version " +
                 std::to_string(sequence_version));
   }
-  /// The next section; `left` is its length then, which nothing has been compared with.
+  /// The next section, all of which `contents()` reads. Its bytes, and all before them, are those that were written.
   /// @param name  for what is said of it
-  void begin(const char* name) {
+  template <class Contents>
+  void section(const char* name, Contents contents) {
     name_ = name;
     const auto length = fetch_number<std::uint64_t>();
     if (length >= static_cast<std::uint64_t>(too_many_bytes)) damaged("its length cannot be");
     left_ = static_cast<byte_count>(length);
+    contents();
+    if (left_ != 0) damaged("it has more bytes than its contents");
+    const std::uint64_t sum = sum_.value();
+    if (fetch_number<std::uint64_t>() != sum) damaged("its checksum differs");
+  }
+  static constexpr bool counting() { return false; }
+  template <class Number>
+  void number(Number& number) {
+    numbers(&number, 1);
   }
   template <class Number>
-  Number get() {
-    Number number;
-    get(&number, 1);
-    return number;
-  }
-  template <class Number>
-  void get(Number* to, std::int64_t count) {
+  void numbers(Number* to, std::int64_t count) {
     static_assert(std::is_trivially_copyable_v<Number>);
     constexpr auto size = static_cast<byte_count>(sizeof(Number));
     if constexpr (std::endian::native == std::endian::little || size == 1) {
@@ -67,23 +73,18 @@ class section_reader {
       bytes(some, (std::min)(count, static_cast<byte_count>(sizeof some)));
     }
   }
-  /// Bytes of the section that have not been read.
+  /// Bytes of the section that have not been read. Nothing has been compared with its length.
   byte_count left() const { return left_; }
-  /// Checks that all were, and that they and all before them are those that were written.
-  void end() {
-    if (left_ != 0) damaged("it has more bytes than its contents");
-    const std::uint64_t sum = sum_.value();
-    if (fetch_number<std::uint64_t>() != sum) damaged("its checksum differs");
-  }
-  /// Says that the section which is being read cannot be as it is.
-  [[noreturn]] void damaged(const char* how) const {
-    refuse_file(std::string("the file is damaged: section ") + name_ + ": " + how);
-  }
+  /// Refuses the file unless it is right.
+  /// @param how  the section that is read cannot be as it is
   void expect(bool right, const char* how) const {
     if (!right) damaged(how);
   }
 
  private:
+  [[noreturn]] void damaged(const char* how) const {
+    refuse_file(std::string("the file is damaged: section ") + name_ + ": " + how);
+  }
   // Of the section: never reads past it.
   void bytes(void* to, byte_count count) {
     if (count > left_) damaged("it ends too early");

@@ -21,10 +21,13 @@ class sink_of_part final : public byte_sink {
   byte_sink& to_;
 };
 
-/// Writes sections.
+/// Writes sections. What is saved is described once, for this and for `section_reader`: of the same functions those
+/// that check do nothing here.
 /// @throws whatever the sink throws
 class section_writer {
  public:
+  static constexpr bool reads = false;
+
   /// Begins with what every file begins with.
   /// @param magic  the kind of file
   explicit section_writer(byte_sink& sink, const char (&magic)[8] = sequence_magic) : sink_(sink) {
@@ -32,40 +35,40 @@ class section_writer {
     keep_number(sequence_version);
   }
 
-  /// A section.
-  /// @param bytes  how many `write()` puts
-  template <class Write>
-  void section(byte_count bytes, Write write) {
-    keep_number(static_cast<std::uint64_t>(bytes));
-    left_ = bytes;
-    write();
-    ZOOMR_ASSERT(left_ == 0, "a section has the bytes that it was said to have");
-    keep_number(sum_.value());
-  }
-  /// The same, where nobody knows how many these are: `write()` is called twice, the first time to count them.
-  template <class Write>
-  void section(Write write) {
+  /// A section. Its length comes before it, so that `contents()` is called twice: the first time to count its bytes.
+  template <class Contents>
+  void section(const char*, Contents contents) {
     left_ = 0;
     counting_ = true;
-    write();
+    contents();
     counting_ = false;
-    section(-left_, write);
+    keep_number(static_cast<std::uint64_t>(-left_));
+    left_ = -left_;
+    contents();
+    ZOOMR_ASSERT(left_ == 0, "a section has the bytes that were counted");
+    keep_number(sum_.value());
+  }
+  /// Bytes are only counted: where numbers are does not matter yet, so that no page need come for it.
+  bool counting() const { return counting_; }
+  template <class Number>
+  void number(const Number& number) {
+    numbers(&number, 1);
   }
   template <class Number>
-  void put(const Number& number) {
-    put(&number, 1);
-  }
-  template <class Number>
-  void put(const Number* numbers, std::int64_t count) {
+  void numbers(const Number* from, std::int64_t count) {
     static_assert(std::is_trivially_copyable_v<Number>);
     left_ -= count * size<Number>;
     if (counting_ || count == 0) return;  // there may be no memory
     if constexpr (std::endian::native == std::endian::little || sizeof(Number) == 1) {
-      keep(numbers, count * size<Number>);
+      keep(from, count * size<Number>);
     } else {
-      for (std::int64_t i = 0; i < count; ++i) keep_number(numbers[i]);
+      for (std::int64_t i = 0; i < count; ++i) keep_number(from[i]);
     }
   }
+  static void skip([[maybe_unused]] byte_count count) { ZOOMR_ASSERT(count == 0, "all that is saved is written"); }
+  static constexpr byte_count left() { return too_many_bytes; }
+  static void expect(bool, const char*) {}
+
   /// Behind the last section.
   void finish() {
     flush();

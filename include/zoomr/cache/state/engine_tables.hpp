@@ -32,7 +32,7 @@ void expect_block_table(const engine_memory& memory, index_t passed, view<const 
 
 /// Forgets the pages after the committed tokens.
 inline void trim_table(const engine_memory& memory, token_state& state) {
-  const auto needed = static_cast<std::size_t>(memory.pages_for(state.slots()));
+  const index_t needed = memory.pages_for(state.slots());
   if (state.pages.size() > needed) state.pages.resize(needed);
 }
 
@@ -48,8 +48,7 @@ void expect_tables(Core& core, view<const step_item> items) {
     const view<const index_t> pages = items[i].pages;
     const index_t needed = memory.pages_for(state.slot_end(planned.first + planned.tokens));
     expect_block_table(
-        memory, state.freed_pages * page_tokens, pages,
-        pages.size() > 0 ? pages.size() : static_cast<index_t>(state.pages.size()), needed,
+        memory, state.freed_pages * page_tokens, pages, pages.size() > 0 ? pages.size() : state.pages.size(), needed,
         [&] { return "begin: the block table of item " + std::to_string(i); },
         [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
   }

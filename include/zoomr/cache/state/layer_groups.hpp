@@ -4,13 +4,13 @@
 #pragma once
 
 #include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <algorithm>    // std::min
 #include <cstdint>      // std::uint32_t
 #include <exception>    // std::exception
 #include <string>       // std::string, std::to_string
 #include <string_view>  // std::string_view
-#include <vector>       // std::vector
 
 namespace zoomr::inline v0 {
 
@@ -56,28 +56,27 @@ class layer_groups {
   /// Without sequences yet.
   /// @param group_of  [layers of the model]  the group of each
   /// @throws precondition_error if there is no such group
-  layer_groups(index_t groups, view<const index_t> group_of) : counts_(static_cast<std::size_t>(groups)) {
-    layers_.reserve(static_cast<std::size_t>(group_of.size()));
+  layer_groups(index_t groups, view<const index_t> group_of) : counts_(groups) {
+    layers_.reserve(group_of.size());
     for (const index_t g : group_of) {
       ZOOMR_EXPECTS(g >= 0 && g < groups,
                     "groups: the table of layers names group " + std::to_string(g) + " of " + std::to_string(groups));
-      layers_.push_back({g, counts_[static_cast<std::size_t>(g)]++});
+      layers_.push_back({g, counts_[g]++});
     }
   }
   void make_room(index_t sequences) {
-    const auto places = static_cast<std::size_t>(sequences);
-    sequences_.resize(places);
-    handles_.resize(places * counts_.size());
-    items_.reserve(places);
-    least_.resize(places);
+    sequences_.resize(sequences);
+    handles_.resize(std::int64_t{sequences} * groups());
+    items_.reserve(sequences);
+    least_.resize(sequences);
   }
 
-  index_t groups() const { return static_cast<index_t>(counts_.size()); }
-  index_t layers() const { return static_cast<index_t>(layers_.size()); }
-  index_t layers_in(index_t g) const { return counts_[static_cast<std::size_t>(g)]; }
+  index_t groups() const { return counts_.size(); }
+  index_t layers() const { return layers_.size(); }
+  index_t layers_in(index_t g) const { return counts_[g]; }
   grouped_layer place(index_t layer) const {
     ZOOMR_EXPECTS(layer >= 0 && layer < layers(), "there is no layer " + std::to_string(layer));
-    return layers_[static_cast<std::size_t>(layer)];
+    return layers_[layer];
   }
   void expect_group(index_t g) const {
     ZOOMR_EXPECTS(g >= 0 && g < groups(), "there is no group " + std::to_string(g));
@@ -87,7 +86,7 @@ class layer_groups {
   void in_layer(const char* call, index_t layer, Work work) const {
     ZOOMR_EXPECTS(layer >= 0 && layer < layers(), std::string(call) + ": there is no layer " + std::to_string(layer) +
                                                       ", the model has " + std::to_string(layers()));
-    const grouped_layer at = layers_[static_cast<std::size_t>(layer)];
+    const grouped_layer at = layers_[layer];
     naming_group([&] { work(at); },
                  [&] {
                    return "layer " + std::to_string(layer) + ", which is layer " + std::to_string(at.layer) +
@@ -98,9 +97,7 @@ class layer_groups {
   /// @return its id
   index_t expect_open(sequence seq) { return detail::expect_open(sequences_, seq), seq.id; }
   /// The sequence as a group knows it.
-  sequence& handle(index_t id, index_t g) {
-    return handles_[static_cast<std::size_t>(id) * counts_.size() + static_cast<std::size_t>(g)];
-  }
+  sequence& handle(index_t id, index_t g) { return handles_[std::int64_t{id} * groups() + g]; }
   /// A new sequence, in all groups or in none.
   /// @param each   each(work)  work(group, its number) for each
   /// @param make   make(group, its number, handle of `from` in it) -> its new sequence
@@ -120,15 +117,15 @@ class layer_groups {
       each([&](auto& group, index_t g) {
         if (g < ready) group.close(handle(seq.id, g));
       });
-      sequences_[static_cast<std::size_t>(seq.id)].open = false;  // the handle was given to no caller
+      sequences_[seq.id].open = false;  // the handle was given to no caller
       rethrow();
     }
     return seq;
   }
   /// The groups have closed theirs.
   void close(index_t id) {
-    sequences_[static_cast<std::size_t>(id)].open = false;
-    ++sequences_[static_cast<std::size_t>(id)].generation;
+    sequences_[id].open = false;
+    ++sequences_[id].generation;
   }
 
   /// Before a step: of each item all tokens can be taken.
@@ -138,9 +135,8 @@ class layer_groups {
       expect_open(item.seq);
       ZOOMR_EXPECTS(item.pages.size() == 0, no_pages);
     }
-    ZOOMR_EXPECTS(items.size() <= static_cast<index_t>(least_.size()),
-                  "begin: a sequence can take part in a step only once");
-    for (index_t i = 0; i < items.size(); ++i) least_[static_cast<std::size_t>(i)] = items[i].ids.size();
+    ZOOMR_EXPECTS(items.size() <= least_.size(), "begin: a sequence can take part in a step only once");
+    for (index_t i = 0; i < items.size(); ++i) least_[i] = items[i].ids.size();
   }
   /// How many tokens of each item a step in all groups would take: the fewest that one takes.
   /// @param taken  [items]  out
@@ -175,12 +171,12 @@ class layer_groups {
     std::uint32_t generation = 0;
   };
 
-  std::vector<grouped_layer> layers_;  // [layers of the model]
-  std::vector<index_t> counts_;        // [groups]  layers of each
-  std::vector<state> sequences_;
-  std::vector<sequence> handles_;  // [sequences, groups]
-  std::vector<step_item> items_;   // [sequences]  as the group that is being told knows them
-  std::vector<index_t> least_;     // [sequences]
+  table<grouped_layer> layers_;  // [layers of the model]
+  table<index_t> counts_;        // [groups]  layers of each
+  table<state> sequences_;
+  table<sequence> handles_;  // [sequences, groups]
+  table<step_item> items_;   // [sequences]  as the group that is being told knows them
+  table<index_t> least_;     // [sequences]
 };
 
 }  // namespace detail

@@ -67,7 +67,7 @@ struct layout {
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
-  /// @pre    expect_possible(with, policy, sizes) has let them pass
+  /// @pre    expect_possible(model_shape, policy, sizes) has let them pass
   layout(const shape& model_shape, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
       : model(model_shape),
         number_bytes(policy.summarize.number_bytes),

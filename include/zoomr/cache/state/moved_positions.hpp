@@ -3,10 +3,11 @@
 #pragma once
 
 #include <zoomr/core/error.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/policy/position_map.hpp>
 
 #include <string>  // std::to_string
-#include <vector>  // std::vector
+#include <vector>  // std::erase_if
 
 namespace zoomr::inline v0::detail {
 
@@ -19,11 +20,11 @@ class moved_positions {
   /// Spans that a sequence may come to have; while one is edited there are two more.
   static constexpr index_t most(index_t most_tokens) { return most_tokens + 2; }
 
-  explicit moved_positions(index_t most_tokens) { spans_.reserve(static_cast<std::size_t>(most(most_tokens))); }
+  explicit moved_positions(index_t most_tokens) { spans_.reserve(most(most_tokens)); }
 
   position_map map() const { return {view<const position_span>(spans_)}; }
   bool plain() const { return spans_.empty(); }
-  index_t spans() const { return static_cast<index_t>(spans_.size()); }
+  index_t spans() const { return spans_.size(); }
   void clear() { spans_.clear(); }
   friend bool operator==(const moved_positions&, const moved_positions&) = default;
 
@@ -68,14 +69,14 @@ class moved_positions {
   }
   // Spans that say nothing go.
   void join() {
-    std::size_t left = 0;
+    index_t left = 0;
     for (const position_span& span : spans_) {
       if (span.offset != (left == 0 ? 0 : spans_[left - 1].offset)) spans_[left++] = span;
     }
     spans_.resize(left);
   }
 
-  std::vector<position_span> spans_;
+  table<position_span> spans_;
 };
 
 /// Checks that model positions do not descend if those of a range become `distance` further.

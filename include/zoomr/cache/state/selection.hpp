@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/core/error.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/policy/segment.hpp>
 
 #include <algorithm>  // std::fill, std::copy
@@ -25,16 +26,16 @@ class selection {
   selection(index_t rows, index_t most_segments)
       : most_segments_(most_segments),
         levels_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(most_segments)),
-        rows_(static_cast<std::size_t>(rows)) {}
+        rows_(rows) {}
 
-  index_t rows() const { return static_cast<index_t>(rows_.size()); }
-  const selection_row& row(index_t r) const { return rows_[static_cast<std::size_t>(r)]; }
+  index_t rows() const { return rows_.size(); }
+  const selection_row& row(index_t r) const { return rows_[r]; }
 
   /// Begins a new choice in row `r` over `segments` segments, without a cut; the caller fills in the levels, which
   /// still are those of the row before.
   /// @pre  segments <= most_segments
   selection_row& renew(index_t r, index_t segments) {
-    selection_row& row = rows_[static_cast<std::size_t>(r)];
+    selection_row& row = rows_[r];
     const auto offset = static_cast<std::int64_t>(r) * most_segments_;
     row = {view<level>(levels_.data() + offset, {segments}), -1, 0};
     return row;
@@ -42,7 +43,7 @@ class selection {
 
   /// One more segment in row `r`, at a level.
   selection_row& add(index_t r, level at) {
-    selection_row& row = rows_[static_cast<std::size_t>(r)];
+    selection_row& row = rows_[r];
     row.levels = {row.levels.data(), {row.levels.size() + 1}};
     row.levels[row.levels.size() - 1] = at;
     return row;
@@ -67,7 +68,7 @@ class selection {
  private:
   index_t most_segments_ = 0;
   std::vector<level> levels_;  // [rows, most_segments]
-  std::vector<selection_row> rows_;
+  table<selection_row> rows_;
 };
 
 /// The choices made so far, newest last, in a bounded number of words: when it is full the oldest are dropped,

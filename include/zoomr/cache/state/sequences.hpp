@@ -6,6 +6,7 @@
 #include <zoomr/cache/state/erasable.hpp>
 #include <zoomr/cache/state/plan.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -53,11 +54,11 @@ inline void expect_classes(const any_policy& policy, const config& limits) {
 /// Opens the first sequence that is not open. It is empty, since `close` has forgotten the one before.
 /// @throws error(capacity) if all are
 template <class State>
-sequence open_sequence(std::vector<State>& states) {
-  for (std::size_t id = 0; id < states.size(); ++id) {
+sequence open_sequence(table<State>& states) {
+  for (index_t id = 0; id < states.size(); ++id) {
     if (states[id].open) continue;
     states[id].open = true;
-    return {static_cast<index_t>(id), states[id].generation};
+    return {id, states[id].generation};
   }
   detail::raise(errc::capacity, "all " + std::to_string(states.size()) +
                                     " sequences are open; close one or raise config.max_sequences");
@@ -68,7 +69,7 @@ sequence open_sequence(std::vector<State>& states) {
 template <class Core, class Become>
 sequence open_sequence_as(Core& core, Become become) {
   const sequence handle = open_sequence(core.states);
-  auto& state = core.states[static_cast<std::size_t>(handle.id)];
+  auto& state = core.states[handle.id];
   ZOOMR_TRY { become(state, handle.id); }
   ZOOMR_CATCH_ALL {
     core.clear(state);
@@ -81,12 +82,12 @@ sequence open_sequence_as(Core& core, Become become) {
 /// The state that a handle names.
 /// @throws precondition_error if it is not open, or its generation is that of a sequence that was closed since
 template <class State>
-State& expect_open(std::vector<State>& states, sequence seq) {
-  const auto sequences = static_cast<index_t>(states.size());
+State& expect_open(table<State>& states, sequence seq) {
+  const index_t sequences = states.size();
   ZOOMR_EXPECTS(
       seq.id >= 0 && seq.id < sequences,
       "sequence " + std::to_string(seq.id) + " is not open: config.max_sequences is " + std::to_string(sequences));
-  State& state = states[static_cast<std::size_t>(seq.id)];
+  State& state = states[seq.id];
   const bool stale = seq.generation != state.generation;
   ZOOMR_EXPECTS(state.open && !stale, "sequence " + std::to_string(seq.id) + " is not open" +
                                           (stale ? ": it was closed, and another may have its id since" : ""));
@@ -99,7 +100,7 @@ State& expect_open(std::vector<State>& states, sequence seq) {
 ///         a prompt that has already ended, or one that begins before that
 /// @cost   O(ids), and O(i) for the items before
 template <class State>
-State& expect_item(std::vector<State>& states, view<const step_item> items, index_t i, const config& limits) {
+State& expect_item(table<State>& states, view<const step_item> items, index_t i, const config& limits) {
   const step_item& item = items[i];
   State& stepped = expect_open(states, item.seq);
   ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
@@ -207,11 +208,10 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
 /// @param copy    copy()  takes and fills them: pages that sequences share, and the step writes
 /// @throws error(capacity) if they are not there, and what `copy` throws; nothing has changed
 template <class Item, class State, class Copy>
-void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<State>& states, index_t copies,
-                Copy copy) {
+void take_pages(page_stock& stock, const std::vector<Item>& items, table<State>& states, index_t copies, Copy copy) {
   const auto missing = [&](const planned_item& item) {
-    const State& state = states[static_cast<std::size_t>(item.seq)];
-    return pages_for(state.slot_end(item.first + item.tokens)) - static_cast<index_t>(state.pages.size());
+    const State& state = states[item.seq];
+    return pages_for(state.slot_end(item.first + item.tokens)) - state.pages.size();
   };
   std::int64_t needed = copies;
   for (const planned_item& item : items) needed += missing(item);
@@ -222,21 +222,21 @@ void take_pages(page_stock& stock, const std::vector<Item>& items, std::vector<S
   }
   copy();
   for (const planned_item& item : items) {
-    auto& pages = states[static_cast<std::size_t>(item.seq)].pages;
+    auto& pages = states[item.seq].pages;
     for (index_t count = missing(item); count > 0; --count) pages.push_back(stock.take());
   }
 }
 
 /// One more table names these pages; -1 stands for one that was given back.
-inline void share_pages(const std::vector<index_t>& pages, page_stock& stock) {
+inline void share_pages(const table<index_t>& pages, page_stock& stock) {
   for (const index_t page : pages) {
     if (page >= 0) stock.share(page);
   }
 }
 
 /// Gives back the pages after the first `slots` slots; -1 stands for one that was given back before.
-inline void trim_pages(std::vector<index_t>& pages, index_t slots, page_stock& stock) {
-  const auto needed = static_cast<std::size_t>(pages_for(slots));
+inline void trim_pages(table<index_t>& pages, index_t slots, page_stock& stock) {
+  const index_t needed = pages_for(slots);
   while (pages.size() > needed) {
     if (pages.back() >= 0) stock.give_back(pages.back());
     pages.pop_back();

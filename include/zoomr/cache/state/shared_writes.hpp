@@ -6,6 +6,7 @@
 
 #include <zoomr/cache/state/layout.hpp>
 #include <zoomr/cache/state/sequences.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::max, std::min
 #include <vector>     // std::vector
@@ -28,9 +29,9 @@ struct shared_writes {
   bool eviction_may_fail;
   const page_stock& stock;
   const std::vector<Item>& items;
-  std::vector<State>& states;
+  table<State>& states;
 
-  State& state_of(const Item& item) const { return states[static_cast<std::size_t>(item.seq)]; }
+  State& state_of(const Item& item) const { return states[item.seq]; }
 
   /// Slots that an eviction at the end of an item's step moves tokens to, if all its tokens are accepted. It keeps
   /// tokens at the front where they are; but where it may fail all tokens move to spare pages, and the pages that they
@@ -63,14 +64,13 @@ struct shared_writes {
   void each(std::size_t i, std::size_t before, Visit visit) const {
     State& state = state_of(items[i]);
     const page_writes writes = writes_of(items[i]);
-    for (index_t at = 0; at < static_cast<index_t>(state.pages.size()); ++at) {
-      const index_t page = state.pages[static_cast<std::size_t>(at)];
+    for (index_t at = 0; at < state.pages.size(); ++at) {
+      const index_t page = state.pages[at];
       if (page < 0 || !writes.has(at)) continue;
       index_t others = stock.holders(page) - 1;
       for (std::size_t b = 0; b < before && others > 0; ++b) {  // what is shared has the same place in each table
         const auto& pages = state_of(items[b]).pages;
-        const bool leaves = at < static_cast<index_t>(pages.size()) && pages[static_cast<std::size_t>(at)] == page &&
-                            writes_of(items[b]).has(at);
+        const bool leaves = at < pages.size() && pages[at] == page && writes_of(items[b]).has(at);
         others -= leaves ? 1 : 0;
       }
       if (others > 0) visit(state, at);

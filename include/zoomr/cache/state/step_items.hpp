@@ -7,6 +7,7 @@
 
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/step_layers.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::min
 #include <string>     // std::to_string
@@ -20,14 +21,14 @@ namespace detail {
 /// @tparam Item  a planned_item, with whatever else its cache needs of it
 template <class Item>
 struct step_plan {
-  std::vector<Item> items;            // [sequences]
-  std::vector<planned_token> tokens;  // [max_batched_tokens]
-  step_layers layers;                 // of the pass in progress
-  feeding_memory segmenting;          // while an item is planned
+  std::vector<Item> items;      // [sequences]
+  table<planned_token> tokens;  // [max_batched_tokens]
+  step_layers layers;           // of the pass in progress
+  feeding_memory segmenting;    // while an item is planned
   bool active = false;
 
   step_plan(const shape& model, const config& limits, const any_segmenter& segmenter)
-      : tokens(static_cast<std::size_t>(limits.max_batched_tokens)),
+      : tokens(limits.max_batched_tokens),
         layers(model.layers),
         segmenting{std::vector<std::byte>(segmenter.state_bytes), {}} {
     items.reserve(static_cast<std::size_t>(limits.max_sequences));
@@ -38,7 +39,7 @@ struct step_plan {
   }
 
   planned_token& token(const planned_item& item, index_t position) {
-    return tokens[static_cast<std::size_t>(item.planned + position - item.first)];
+    return tokens[item.planned + position - item.first];
   }
   view<const planned_token> first_tokens(const planned_item& item, index_t count) const {
     return view<const planned_token>(tokens).slice(item.planned, item.planned + count);

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <zoomr/core/error.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/core/types.hpp>
 
 #include <algorithm>  // std::any_of, std::fill
 #include <bit>        // std::countr_one
 #include <string>     // std::to_string
-#include <vector>     // std::vector
 
 namespace zoomr::inline v0::detail {
 
@@ -23,7 +23,7 @@ class step_layers {
  public:
   step_layers() = default;
   explicit step_layers(index_t layers) : layers_(layers), appended_(words(layers)), seen_(words(layers)) {}
-  static byte_count bytes(index_t layers) { return static_cast<byte_count>(2 * words(layers) * sizeof(std::uint64_t)); }
+  static byte_count bytes(index_t layers) { return 2 * words(layers) * static_cast<byte_count>(sizeof(std::uint64_t)); }
 
   /// A new pass begins.
   void clear() {
@@ -79,14 +79,12 @@ class step_layers {
   }
 
  private:
-  using bits = std::vector<std::uint64_t>;
+  using bits = table<std::uint64_t>;
 
-  static std::size_t words(index_t layers) { return static_cast<std::size_t>(layers + 63) / 64; }
-  static bool has(const bits& marks, index_t layer) {
-    return (marks[static_cast<std::size_t>(layer) / 64] >> (layer % 64)) & 1u;
-  }
+  static index_t words(index_t layers) { return (layers + 63) / 64; }
+  static bool has(const bits& marks, index_t layer) { return (marks[layer / 64] >> (layer % 64)) & 1u; }
   void set(bits& marks, index_t layer) {
-    marks[static_cast<std::size_t>(layer) / 64] |= std::uint64_t{1} << (layer % 64);
+    marks[layer / 64] |= std::uint64_t{1} << (layer % 64);
     any_ = true;
   }
   // `layers_` if none is.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/state/moved_positions.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
@@ -24,18 +25,18 @@ struct kept_tokens {
 /// sequence from the start, so that nothing here allocates later.
 struct token_state {
   bool open = false;
-  std::uint32_t generation = 0;            // of the sequences that have had this place
-  bool stale_summaries = false;            // some were made for a commit that has failed
-  bool unclassified = false;               // some tokens were loaded that no table of classes has seen
-  index_t prompt_end = -1;                 // first position after the first prompt; -1 while it is still coming
-  std::vector<token_range> later_prompts;  // [later prompts]  ascending; the last may be `open_prompt`: still coming
-  moved_positions moved;                   // model positions that differ from positions
-  std::vector<token_class> classes;        // [tokens]
-  std::vector<index_t> pages;              // [pages]  -1: given back, unreachable
-  std::vector<segment> segments;           // [segments]
-  std::vector<std::byte> after_close;      // [segments, state_bytes]  the segmenter's state after each close
-  std::vector<std::byte> segmenting;       // [state_bytes]  its state now
-  index_t freed_pages = 0;     // pages before this one were given back, or looked at (unreachable_pages.hpp)
+  std::uint32_t generation = 0;        // of the sequences that have had this place
+  bool stale_summaries = false;        // some were made for a commit that has failed
+  bool unclassified = false;           // some tokens were loaded that no table of classes has seen
+  index_t prompt_end = -1;             // first position after the first prompt; -1 while it is still coming
+  table<token_range> later_prompts;    // [later prompts]  ascending; the last may be `open_prompt`: still coming
+  moved_positions moved;               // model positions that differ from positions
+  table<token_class> classes;          // [tokens]
+  table<index_t> pages;                // [pages]  -1: given back, unreachable
+  table<segment> segments;             // [segments]
+  std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
+  std::vector<std::byte> segmenting;   // [state_bytes]  its state now
+  index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
   index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was: no deeper can it be rolled back
   kept_tokens kept_each;
   index_t compacted_end = 0;   // first position after what has been compacted
@@ -47,16 +48,16 @@ struct token_state {
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
       : moved(most_tokens), segmenting(segmenter.state_bytes) {
-    classes.reserve(static_cast<std::size_t>(most_tokens));
-    later_prompts.reserve(static_cast<std::size_t>(most_later_prompts(most_tokens)));
-    pages.reserve(static_cast<std::size_t>(most_pages));
-    segments.reserve(static_cast<std::size_t>(most_segments));
+    classes.reserve(most_tokens);
+    later_prompts.reserve(most_later_prompts(most_tokens));
+    pages.reserve(most_pages);
+    segments.reserve(most_segments);
     after_close.reserve(static_cast<std::size_t>(most_segments) * segmenter.state_bytes);
     segmenter.open(segmenting.data());
   }
 
-  index_t tokens() const { return static_cast<index_t>(classes.size()); }
-  index_t segment_count() const { return static_cast<index_t>(segments.size()); }
+  index_t tokens() const { return classes.size(); }
+  index_t segment_count() const { return segments.size(); }
   /// The model position of a token; of `tokens()`: that of the next one.
   index_t model_position(index_t position) const { return moved.map().at(position); }
   /// The end of a later prompt that is still coming.
@@ -178,9 +179,9 @@ struct token_state {
     queries_from = (std::min)(queries_from, to);
     freed_pages = (std::min)(freed_pages, pages_for(to));
     moved.cut(to);
-    classes.resize(static_cast<std::size_t>(to));
-    segments.resize(static_cast<std::size_t>(segments_before(to)));
-    after_close.resize(segments.size() * segmenting.size());
+    classes.resize(to);
+    segments.resize(segments_before(to));
+    after_close.resize(static_cast<std::size_t>(segments.size()) * segmenting.size());
     // By construction every close before `to` is in the table.
     feed_again(segmenter, segment_count(), {}, segmenting, [](const segment&) {});
   }
@@ -188,7 +189,7 @@ struct token_state {
   /// Segments that were closed before the token at `position`.
   index_t segments_before(index_t position) const {
     index_t count = segment_count();
-    while (count > 0 && segments[static_cast<std::size_t>(count - 1)].closed_at >= position) --count;
+    while (count > 0 && segments[count - 1].closed_at >= position) --count;
     return count;
   }
   /// Segments that stay as they are without the erased tokens: after them all tokens are fed again, with them the one
@@ -223,13 +224,13 @@ struct token_state {
     if (kept > 0) {
       std::copy_n(after_close.begin() + static_cast<std::ptrdiff_t>(state.size()) * (kept - 1), state.size(),
                   state.begin());
-      position = segments[static_cast<std::size_t>(kept - 1)].closed_at + 1;
+      position = segments[kept - 1].closed_at + 1;
     }
     const index_t ends = without(erased, prompt_end);
     for (const index_t last = tokens() - erased.size(); position < last; ++position) {
       const index_t before = position < erased.first ? position : position + erased.size();
       closings endings;
-      segmenter.feed(state.data(), classes[static_cast<std::size_t>(before)], position, endings);
+      segmenter.feed(state.data(), classes[before], position, endings);
       if (position + 1 == ends) segmenter.end_of_prompt(state.data(), position, endings);
       for (index_t c = 0; c < endings.count; ++c) closed(endings.at[c]);
     }
@@ -262,8 +263,8 @@ struct token_state {
     // Of those that choices hear no more is known than any sequence of this length knows.
     if (heard > 0) queries_from = (std::max)(queries_from, tokens() + erased.size() - heard);
     queries_from = without(erased, queries_from);
-    segments.resize(static_cast<std::size_t>(kept));
-    after_close.resize(segments.size() * segmenting.size());
+    segments.resize(kept);
+    after_close.resize(static_cast<std::size_t>(segments.size()) * segmenting.size());
     feed_again(segmenter, kept, {}, segmenting, [&](const segment& closed) {
       segments.push_back(closed);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());

@@ -61,7 +61,7 @@ inline void free_passed_pages(index_t window, index_t rollback_depth, token_stat
   const index_t end = pages_passed(window, state, (std::max)(0, state.tokens() - rollback_depth));
   for (; state.freed_pages < end; ++state.freed_pages) {
     if (stock == nullptr) continue;
-    index_t& id = state.pages[static_cast<std::size_t>(state.freed_pages)];
+    index_t& id = state.pages[state.freed_pages];
     if (id >= 0) stock->give_back(id);
     id = -1;
   }
@@ -78,7 +78,7 @@ inline void free_unreachable_pages(const any_policy& policy, index_t rollback_de
   if (state.in_prompt()) return;
   const index_t end = unreachable_end(policy, rollback_depth, state) / page_tokens;
   each_unreachable_page(policy, state, state.freed_pages, end, [&](index_t page) {
-    index_t& id = state.pages[static_cast<std::size_t>(page)];
+    index_t& id = state.pages[page];
     if (id >= 0) stock.give_back(id);
     id = -1;
   });

@@ -54,7 +54,7 @@ __device__ inline void mma_by_shuffles(float (&sums)[4], const unsigned (&a)[4],
 
 #if defined(ZOOMR_SIMT)
 
-using stream = simt::stream;
+using stream_ref = simt::stream_ref;
 using simt::current_device;
 template <class T, index_t N>
 using shared_array = simt::shared_array<T, N>;
@@ -73,15 +73,15 @@ inline float load_shared_by_blocks(const float* from) { return *from; }
 /// Enqueues a kernel on a queue of the shim, which runs it in the host's thread when its turn comes: with the
 /// threads of a block as fibers, one block after the other.
 template <class... Parameters, class... Arguments>
-void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch(launch_shape shape, stream_ref stream, void (*kernel)(Parameters...), Arguments... arguments) {
   simt::must_be_possible(shape.grid, shape.block);
-  simt::enqueue(queue, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
+  simt::enqueue(stream, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
 }
 
 #else
 
 /// What work is enqueued on, in its order. zoomr makes none of the caller's, and waits for none unless it says so.
-using stream = cudaStream_t;
+using stream_ref = cudaStream_t;
 
 /// `N` objects in shared memory: `__shared__ shared_array<float, 32> sums;` A type of its own, since the shim's checks
 /// each access against barriers.
@@ -210,14 +210,14 @@ bool waits_itself(void (*kernel)(Parameters...)) {
 /// the thread has left for cudaGetLastError is neither taken for a fault of this launch, nor cleared.
 /// @throws error(device) if the kernel cannot be started
 template <class... Parameters, class... Arguments>
-void launch(launch_shape shape, stream queue, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch(launch_shape shape, stream_ref stream, void (*kernel)(Parameters...), Arguments... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
-  config.stream = queue;
+  config.stream = stream;
   if (shape.early && detail::waits_itself(kernel)) {
     config.attrs = &early;
     config.numAttrs = 1;

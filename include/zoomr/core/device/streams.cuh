@@ -22,23 +22,23 @@ using simt::own_stream;
 using simt::stream_event;
 using simt::stream_timer;
 
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream queue) {
-  simt::copy(to, from, static_cast<std::size_t>(bytes), queue);
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream_ref stream) {
+  simt::copy(to, from, static_cast<std::size_t>(bytes), stream);
 }
-inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream queue) {
-  simt::enqueue(queue, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream_ref stream) {
+  simt::enqueue(stream, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
 }
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
-                      index_t rows, stream queue) {
-  simt::enqueue(queue, [=] {
+                      index_t rows, stream_ref stream) {
+  simt::enqueue(stream, [=] {
     for (index_t r = 0; r < rows; ++r) {
       std::memcpy(static_cast<std::byte*>(to) + r * to_stride, static_cast<const std::byte*>(from) + r * from_stride,
                   static_cast<std::size_t>(bytes));
     }
   });
 }
-inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
-  simt::enqueue(queue, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
+inline void zero_on_device(void* memory, byte_count bytes, stream_ref stream) {
+  simt::enqueue(stream, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
 
 /// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
@@ -64,37 +64,37 @@ class pinned_memory {
 
 /// Enqueues a copy from pinned memory, which must stay as it is until the copy is made.
 /// @throws error(device) if it cannot be started
-inline void copy_to_device(void* to, const void* from, byte_count bytes, stream queue) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, queue),
+inline void copy_to_device(void* to, const void* from, byte_count bytes, stream_ref stream) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream),
                  "a copy to the device could not be started");
 }
 /// Enqueues a copy between any two memories, of the host or the device. Until it is made both must stay.
 /// @throws error(device) if it cannot be started
-inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream queue) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, queue),
+inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream_ref stream) {
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream),
                  "a copy could not be started");
 }
 /// The same of some rows of so many bytes, the beginnings of which are stored as many bytes apart as the strides say.
 /// @throws error(device) if it cannot be started
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
-                      index_t rows, stream queue) {
+                      index_t rows, stream_ref stream) {
   expect_success(
       cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from, static_cast<std::size_t>(from_stride),
-                        static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault, queue),
+                        static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows), cudaMemcpyDefault, stream),
       "a copy could not be started");
 }
 /// Enqueues the writing of zeros.
 /// @throws error(device) if it cannot be started
-inline void zero_on_device(void* memory, byte_count bytes, stream queue) {
-  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), queue),
+inline void zero_on_device(void* memory, byte_count bytes, stream_ref stream) {
+  expect_success(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), stream),
                  "device memory could not be cleared");
 }
 
 /// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what
 /// must not be replayed is refused or left out.
-inline bool is_captured(stream queue) {
+inline bool is_captured(stream_ref stream) {
   cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
-  expect_success(cudaStreamIsCapturing(queue, &now), "a stream does not say whether it is captured");
+  expect_success(cudaStreamIsCapturing(stream, &now), "a stream does not say whether it is captured");
   return now != cudaStreamCaptureStatusNone;
 }
 
@@ -121,10 +121,10 @@ class own_stream {
   own_stream(const own_stream&) = delete;
   own_stream& operator=(const own_stream&) = delete;
   ~own_stream() { cudaStreamDestroy(stream_); }
-  stream get() const { return stream_; }
+  stream_ref get() const { return stream_; }
 
  private:
-  stream stream_ = nullptr;
+  stream_ref stream_ = nullptr;
 };
 
 /// A point in the work of a stream, for other streams and for the host. It can be recorded again and again; the last
@@ -139,9 +139,9 @@ class stream_event {
   ~stream_event() { cudaEventDestroy(event_); }
 
   /// The point after everything that the stream was given until now.
-  void record(stream queue) { expect_success(cudaEventRecord(event_, queue), "an event could not be recorded"); }
+  void record(stream_ref stream) { expect_success(cudaEventRecord(event_, stream), "an event could not be recorded"); }
   /// What `later` is given from now on waits for what `earlier` was given until now.
-  void order(stream earlier, stream later) {
+  void order(stream_ref earlier, stream_ref later) {
     record(earlier);
     expect_success(cudaStreamWaitEvent(later, event_, 0), "a stream cannot wait for another");
   }
@@ -197,8 +197,8 @@ class stream_timer {
   stream_timer(const stream_timer&) = delete;
   stream_timer& operator=(const stream_timer&) = delete;
   ~stream_timer() { cudaEventDestroy(from_), cudaEventDestroy(to_); }
-  void start(stream queue) { expect_success(cudaEventRecord(from_, queue), "an event could not be recorded"); }
-  void stop(stream queue) { expect_success(cudaEventRecord(to_, queue), "an event could not be recorded"); }
+  void start(stream_ref stream) { expect_success(cudaEventRecord(from_, stream), "an event could not be recorded"); }
+  void stop(stream_ref stream) { expect_success(cudaEventRecord(to_, stream), "an event could not be recorded"); }
   /// Waits for the second point.
   double seconds() {
     float ms = 0;
@@ -238,14 +238,14 @@ class home_device {
 class side_stream {
  public:
   /// The stream, whose work from now on waits for what `from` was given until now.
-  stream fork(stream from) {
+  stream_ref fork(stream_ref from) {
     forked_.order(from, stream_.get());
     from_ = from;
     is_forked_ = true;
     return stream_.get();
   }
   /// What `to` is given from now on waits for what goes on here. Without a fork nothing happens.
-  void join(stream to) {
+  void join(stream_ref to) {
     if (std::exchange(is_forked_, false)) joined_.order(stream_.get(), to);
   }
   /// Joins the stream that it has forked from.
@@ -256,7 +256,7 @@ class side_stream {
  private:
   stream_event forked_, joined_;
   own_stream stream_;
-  stream from_{};
+  stream_ref from_{};
   bool is_forked_ = false;
 };
 

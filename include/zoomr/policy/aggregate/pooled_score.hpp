@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/math/functions.hpp>
+#include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
 namespace zoomr::inline v0 {

@@ -150,7 +150,7 @@ std::vector<float> on_device(const scene<T, HeadDim>& of, const std::vector<floa
     asks.count = std::min(observed_at_once, of.count - first);
     asks.first_row = (of.first_row + first) % of.rows;
     asks.context = of.tokens - of.count + 1 + first;
-    observe_queries<HeadDim>(asks, stream{});
+    observe_queries<HeadDim>(asks, stream_ref{});
     asks.known = asks.held();
   }
   return received.values();
@@ -208,7 +208,7 @@ bool keeps_the_same(const Evictor& evict, std::uint64_t seed, index_t group, ind
   kv_lane.importance = importance.view();
   kv_lane.kept = slots.view();
   device_array<kv_lane_to_choose> kv_lanes(std::vector<kv_lane_to_choose>{kv_lane});
-  launch({dim3(1), dim3(keep_threads)}, stream{}, &choose_kept_kernel<Evictor, listed_lanes<Evictor>>, evict,
+  launch({dim3(1), dim3(keep_threads)}, stream_ref{}, &choose_kept_kernel<Evictor, listed_lanes<Evictor>>, evict,
          listed_lanes<Evictor>{kv_lanes.view()});
   return slots.values() == expected;
 }

@@ -42,11 +42,11 @@ void check_moves(const Policy& policy, const DevicePolicy& on_device, const zoom
     }
     if (random.chance(40)) {
       if (is_on_host) {
-        device.at(0).seq = zoomr::to_device(host.cache, host.at(0).seq, device.cache.cache(), zoomr::stream{});
+        device.at(0).seq = zoomr::to_device(host.cache, host.at(0).seq, device.cache.cache(), zoomr::stream_ref{});
         device.at(0).log = host.at(0).log;
         host.cache.close(host.at(0).seq);
       } else {
-        host.at(0).seq = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream{});
+        host.at(0).seq = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream_ref{});
         host.at(0).log = device.at(0).log;
         device.cache.close(device.at(0).seq);
         state_digest moved = digest_of(host.cache, host.at(0).seq), stayed = digest_of(alone.cache, alone.at(0).seq);
@@ -153,7 +153,7 @@ TEST_CASE("a sequence that has no room, or comes to another policy, model or sca
     device_player<policy_type> device(of, policy, limits);
     const state_digest before = digest_of(host.cache, host.at(0).seq);
     const std::string why =
-        sentence_of([&] { zoomr::to_device(host.cache, host.at(0).seq, device.cache.cache(), zoomr::stream{}); });
+        sentence_of([&] { zoomr::to_device(host.cache, host.at(0).seq, device.cache.cache(), zoomr::stream_ref{}); });
     REQUIRE(digest_of(host.cache, host.at(0).seq).difference(before) == "");
     if (!why.empty()) device.open(says);  // the only place is free still
     return why;

@@ -119,9 +119,9 @@ void check_counts(const Policy& policy, markup text, const shape& of, bool fixed
       zoomr::pinned_memory there(sizeof(zoomr::arena_counts));
       auto& counts = *static_cast<zoomr::arena_counts*>(there.data());
       const auto& cache = plays.cache.cache();
-      cache.read_tiers(counts, zoomr::stream{});
+      cache.read_tiers(counts, zoomr::stream_ref{});
       zoomr::stream_event copied;
-      copied.record(zoomr::stream{});
+      copied.record(zoomr::stream_ref{});
       copied.wait();
       const zoomr::arena_statistics stats = cache.tiers(counts);
       const auto distinct = static_cast<std::int64_t>(by_part.blocks.size());

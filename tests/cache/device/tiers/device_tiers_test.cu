@@ -163,7 +163,7 @@ TEST_CASE("what is asked for ahead is asked for once, and leaves the places of t
     arena.frames = frames, arena.used = used.data(), arena.stamps = asked.data(), arena.came_for = came_for.data();
     arena.block_frames = block_frames_there.data(), arena.places = places.data(), arena.requests = requests.data();
     arena.counts = counts_there.data();
-    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
+    zoomr::launch({dim3(4, 1), dim3(64)}, zoomr::stream_ref{}, zoomr::detail::expect_pages_kernel<policy_type, float>,
                   with_placement(small::full, zoomr::tiered<>{}), arrays, 1);
 
     const zoomr::arena_counts after = counts_there.values()[0];
@@ -222,8 +222,8 @@ TEST_CASE("what comes ahead takes half of the arena at most, the frames that wou
     device_array<zoomr::arena_stretch> stretches(blocks, zoomr::arena_stretch{});
     arrays.arena.of_class = of_class.data(), arrays.arena.stretches = stretches.data();
     const zoomr::launch_shape shape{dim3(static_cast<unsigned>(blocks)), dim3(zoomr::detail::place_threads)};
-    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::count_frames_kernel<float>, arrays, true);
-    zoomr::launch(shape, zoomr::stream{}, zoomr::detail::give_frames_kernel<float>, arrays, 1, true);
+    zoomr::launch(shape, zoomr::stream_ref{}, zoomr::detail::count_frames_kernel<float>, arrays, true);
+    zoomr::launch(shape, zoomr::stream_ref{}, zoomr::detail::give_frames_kernel<float>, arrays, 1, true);
 
     // The rule in words: passed over by its layer, the longer the sooner, then the latest layers first.
     const auto goes_after = [&](index_t frame) {

@@ -45,7 +45,7 @@ void check_plans(const Policy& policy, markup text) {
 
 std::string refusal(index_t kv_heads, double reads, void* memory, void* details) {
   try {
-    zoomr::calibrate_transfers<float, 8, 2, float>(kv_heads, reads, memory, details, zoomr::stream{});
+    zoomr::calibrate_transfers<float, 8, 2, float>(kv_heads, reads, memory, details, zoomr::stream_ref{});
     return "";
   } catch (const zoomr::precondition_error& problem) {
     return problem.what();
@@ -93,7 +93,7 @@ TEST_CASE("calibration copies and reads all of its pages, and nothing beside the
   std::iota(sent.begin(), sent.end(), 1.0f);
   for (const unsigned blocks : {1u, 3u, 20u}) {
     device_array<float> from(sent), to(count * numbers + 1, -1.0f);
-    zoomr::launch({dim3(blocks), dim3(64)}, zoomr::stream{}, zoomr::calibration::copy_pages_kernel<float>,
+    zoomr::launch({dim3(blocks), dim3(64)}, zoomr::stream_ref{}, zoomr::calibration::copy_pages_kernel<float>,
                   static_cast<const float*>(from.data()), to.data(), static_cast<index_t>(count),
                   static_cast<std::int64_t>(numbers));
     std::vector<float> came = to.values();
@@ -111,7 +111,7 @@ TEST_CASE("calibration copies and reads all of its pages, and nothing beside the
   std::byte* const aligned = memory.data() + (256 - at % 256) % 256;
   for (const double reads : {1.0, 1e6}) {
     const auto found =
-        zoomr::calibrate_transfers<float, 8, 2, float>(1, reads, aligned, details.data(), zoomr::stream{}, 3);
+        zoomr::calibrate_transfers<float, 8, 2, float>(1, reads, aligned, details.data(), zoomr::stream_ref{}, 3);
     const auto& known = zoomr::calibration::block_counts;
     CHECK(std::find(known.begin(), known.end(), found.plan.fetch_blocks) != known.end());
     CHECK((found.times.fetch > 0 && found.times.on_device > 0 && found.times.in_place > 0));

@@ -184,10 +184,10 @@ TEST_CASE("a span is erased on the host, and the rest goes on on the device, whe
   device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens));
   host.open(says), device.open(says);
   host.play_plainly(0, 60), device.play_plainly(0, 60);
-  const zoomr::sequence moved = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream{});
+  const zoomr::sequence moved = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream_ref{});
   host.cache.erase(host.at(0).seq, {44, 50}), host.cache.erase(moved, {44, 50});
   device.cache.close(device.at(0).seq);
-  device.at(0).seq = zoomr::to_device(host.cache, moved, device.cache.cache(), zoomr::stream{});
+  device.at(0).seq = zoomr::to_device(host.cache, moved, device.cache.cache(), zoomr::stream_ref{});
   for (auto* voice : {&host.at(0), &device.at(0)}) voice->says = &rest, voice->log.clear();
   host.play_plainly(), device.play_plainly();
   compare(host.at(0).log, device.at(0).log);
@@ -197,7 +197,7 @@ TEST_CASE("a span is erased on the host, and the rest goes on on the device, whe
   zoomr::config limits = limits_for(tokens);
   limits.voters = {others.data(), {model.layers, model.heads}};
   zoomr::kv_cache other(model, policy, limits);
-  CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream{}); }) ==
+  CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream_ref{}); }) ==
         "zoomr: a sequence moves only between caches of the same config.voters");
 }
 

@@ -182,12 +182,12 @@ found ask(const scene<T, HeadDim>& from, unsigned blocks = 3) {
   voting.queries = queries.data(), voting.masses = masses.data(), voting.known = known.data();
   voting.shares = shares.data();
   if (!all.slopes.empty()) all.logits.slopes = slopes.data();
-  const stream queue{};
-  launch({dim3(2 * 3, blocks), dim3(detail::voter_threads)}, queue, detail::score_by_keys_kernel<HeadDim, key_mass, T>,
+  const stream_ref stream{};
+  launch({dim3(2 * 3, blocks), dim3(detail::voter_threads)}, stream, detail::score_by_keys_kernel<HeadDim, key_mass, T>,
          key_mass{}, all.a, voting, all.logits);
   found what;
   what.measured = masses.values();
-  launch({dim3(2, static_cast<unsigned>(all.voters())), dim3(detail::voter_threads)}, queue, detail::share_kernel<T>,
+  launch({dim3(2, static_cast<unsigned>(all.voters())), dim3(detail::voter_threads)}, stream, detail::share_kernel<T>,
          all.a, voting);
   what.masses = masses.values();
   const std::vector<float> both = shares.values();

@@ -37,11 +37,11 @@ struct choice_launches : device_pass<Policy, T> {
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
-  void summarize(stream queue) const {
+  void summarize(stream_ref stream) const {
     if constexpr (reads_summaries<Policy>) {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.listed[table].counts().closings;
       if (closings == 0) return;
-      launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, queue,
+      launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, stream,
              summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);
     }
   }
@@ -49,7 +49,7 @@ struct choice_launches : device_pass<Policy, T> {
   /// Makes the summaries of those sequences that have lost tokens in this commit anew, from the keys that are left: of
   /// all their segments, since a segment's keys are in other slots now, and may be fewer.
   /// @cost  1 launch for each such sequence
-  void summarize_again(stream queue) const {
+  void summarize_again(stream_ref stream) const {
     if constexpr (Policy::selects && decltype(Policy::evict)::observes) {
       for (const device_item& item : core.step.items) {
         const device_sequence& state = core.state(item.seq);
@@ -58,39 +58,39 @@ struct choice_launches : device_pass<Policy, T> {
         all.resummarize = {item.seq, state.segment_count(), core.held(state)};
         launch({grid(std::min<index_t>(state.segment_count(), 1024), core.sizes.model.kv_lanes()),
                 dim3(summarize_threads)},
-               queue, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
+               stream, summarize_kernel<Policy, T>, core.policy, all, core.limits.key_scale.all);
       }
     }
   }
 
   /// Before layer 0, where one choice serves all layers and votes add up.
   /// @cost  1 launch, or none
-  void begin(stream queue) const {
+  void begin(stream_ref stream) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
       if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, queue, begin_kernel<Policy, T>, core.policy, arrays());
+      launch({grid(deciding), dim3(choose_threads)}, stream, begin_kernel<Policy, T>, core.policy, arrays());
     }
   }
   /// Behind the last layer, where one choice serves all layers.
   /// @cost  1 launch, or none
-  void end(stream queue) const {
+  void end(stream_ref stream) const {
     if constexpr (hears_voters<Policy>) {
-      if (deciding > 0 && chooses_in_pass()) voters().choose(queue);
+      if (deciding > 0 && chooses_in_pass()) voters().choose(stream);
     } else if constexpr (Policy::selects) {
       if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, queue, choose_for_all_kernel<Policy, T>, core.policy, arrays());
+      launch({grid(deciding), dim3(choose_threads)}, stream, choose_for_all_kernel<Policy, T>, core.policy, arrays());
     }
   }
 
   /// Remembers a layer's queries [tokens, heads, head_dim] where `choose` does not: those of prompts.
   /// @cost  1 launch where there are prompts; for voters 1 for each of them
   template <class Number>
-  void see_queries(index_t layer, view<const Number, 3> queries, stream queue) const {
+  void see_queries(index_t layer, view<const Number, 3> queries, stream_ref stream) const {
     if constexpr (hears_voters<Policy>) {
-      if (in_prompt > 0) voters().remember(layer, queries, queue);
+      if (in_prompt > 0) voters().remember(layer, queries, stream);
     } else if constexpr (Policy::selects) {
       if (in_prompt > 0) {
-        launch({grid(core.sizes.sequences), dim3(plain_threads)}, queue, remember_kernel<T, Number>, arrays(), layer,
+        launch({grid(core.sizes.sequences), dim3(plain_threads)}, stream, remember_kernel<T, Number>, arrays(), layer,
                queries);
       }
     }
@@ -101,19 +101,19 @@ struct choice_launches : device_pass<Policy, T> {
   /// @pre   deciding > 0
   /// @cost  1 launch
   template <class Number>
-  void choose(const layer_inputs<Number>& in, range_use use, stream queue) const {
+  void choose(const layer_inputs<Number>& in, range_use use, stream_ref stream) const {
     const bool attends = use == range_use::attention;
-    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, queue);
+    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, stream);
   }
 
   /// Makes the choices of the commit: where a prompt has ended, or one has waited for an item that was passed whole.
   /// They are made from the queries of the item's last token, which `choice_queries` has of all layers. A token of the
   /// commit's table has its sequence for a row, so that the array is seen as [sequences, heads, head_dim].
   /// @cost  a launch for each layer, and up to 2 more, or 4 where heads vote; none if no choice is due
-  void choose_at_commit(stream queue) const {
+  void choose_at_commit(stream_ref stream) const {
     if constexpr (Policy::selects) {
       if (deciding == 0) return;
-      begin(queue);
+      begin(stream);
       if constexpr (reads_summaries<Policy>) {
         const shape& model = core.sizes.model;
         const std::int64_t layer_queries = core.sizes.query_numbers();
@@ -122,10 +122,10 @@ struct choice_launches : device_pass<Policy, T> {
           const view<const float, 3> queries(core.arrays.choice_queries + layer * layer_queries,
                                              {core.sizes.sequences, model.heads, model.head_dim},
                                              {model.layers * layer_queries, model.head_dim, 1});
-          choose(layer_inputs<float>{layer, queries}, range_use::choice, queue);
+          choose(layer_inputs<float>{layer, queries}, range_use::choice, stream);
         }
       }
-      end(queue);
+      end(stream);
     }
   }
 

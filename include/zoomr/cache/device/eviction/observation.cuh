@@ -197,15 +197,15 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
 /// @param batch  a kernel argument; `sums` is cleared here
 /// @cost   reads the keys of the sequence in this layer three times for each query head; four launches
 template <index_t HeadDim, class T, class Number>
-void observe_queries(const observing_queries<T, Number>& batch, stream queue) {
+void observe_queries(const observing_queries<T, Number>& batch, stream_ref stream) {
   const index_t heads = batch.queries.extent(1);
-  zero_on_device(batch.sums, static_cast<byte_count>(sizeof(observed_sum)) * heads * observed_at_once, queue);
+  zero_on_device(batch.sums, static_cast<byte_count>(sizeof(observed_sum)) * heads * observed_at_once, stream);
   const index_t blocks = (batch.context + batch.count + 254) / 256;  // 16 times 4 tokens for each warp
   const launch_shape shape{dim3(static_cast<unsigned>(blocks < 64 ? blocks : 64), static_cast<unsigned>(heads)),
                            dim3(observe_threads)};
-  launch(shape, queue, &find_largest_kernel<HeadDim, T, Number>, batch);
-  launch(shape, queue, &add_weights_kernel<HeadDim, T, Number>, batch);
-  launch(shape, queue, &add_shares_kernel<HeadDim, T, Number>, batch);
+  launch(shape, stream, &find_largest_kernel<HeadDim, T, Number>, batch);
+  launch(shape, stream, &add_weights_kernel<HeadDim, T, Number>, batch);
+  launch(shape, stream, &add_shares_kernel<HeadDim, T, Number>, batch);
 }
 
 /// One KV lane that must evict tokens.

@@ -35,10 +35,10 @@ struct observing_layer {
 
   /// Copies keys of the KV lanes' first slots, for an evictor that reads them; others cost nothing.
   /// @cost  1 launch
-  void copy_keys(index_t slots, stream queue) const {
+  void copy_keys(index_t slots, stream_ref stream) const {
     if constexpr (decltype(core.policy.evict)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
-      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, queue, &copy_keys_kernel<HeadDim, T>, arrays, sequence,
+      launch({grid, dim3(static_cast<unsigned>(HeadDim))}, stream, &copy_keys_kernel<HeadDim, T>, arrays, sequence,
              layer, slots, core.limits.key_scale.all);
     }
   }
@@ -50,7 +50,7 @@ struct observing_layer {
   /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
   template <class Number>
   void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking, index_t together,
-                         index_t summed, index_t from, index_t to, stream queue) const {
+                         index_t summed, index_t from, index_t to, stream_ref stream) const {
     using evictor_type = decltype(core.policy.evict);
     observing_queries<T, Number> batch;
     batch.queries = queries;
@@ -73,10 +73,10 @@ struct observing_layer {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
       const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(together), rule.scale};
-      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, queue,
+      launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, stream,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
-      observe(batch, queue);
+      observe(batch, stream);
     }
   }
 
@@ -86,7 +86,7 @@ struct observing_layer {
   /// @param kept  [kv_heads][stride]  on the device, out
   /// @cost  1 launch
   void choose(index_t slots, index_t kept_each, index_t queries, index_t half, index_t* kept, std::int64_t stride,
-              stream queue) const {
+              stream_ref stream) const {
     kv_lanes_to_choose<T> kv_lanes;
     kv_lanes.a = arrays;
     kv_lanes.received = arrays.eviction.sums_of(sequence, layer, half, slots);
@@ -96,7 +96,7 @@ struct observing_layer {
     kv_lanes.kept = kept;
     kv_lanes.stride = stride;
     kv_lanes.kept_each = kept_each;
-    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, queue,
+    launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, stream,
            &choose_kept_kernel<decltype(core.policy.evict), decltype(kv_lanes)>, core.policy.evict, kv_lanes);
   }
 
@@ -104,8 +104,8 @@ struct observing_layer {
   /// @param slots  [layers * kv_heads][stride]  on the device
   /// @cost  1 launch
   void compact(index_t layers, const index_t* slots, std::int64_t stride, index_t kept, index_t half,
-               stream queue) const {
-    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, queue,
+               stream_ref stream) const {
+    launch({dim3(static_cast<unsigned>(layers * model().kv_heads)), dim3(compact_threads)}, stream,
            &compact_kernel<HeadDim, T>, arrays,
            compaction{sequence, layer * model().kv_heads, slots, stride, kept, half, held});
   }
@@ -113,14 +113,14 @@ struct observing_layer {
   /// Adds what the queries pay, some at a time: those after the first add to what the ones before them have left in
   /// `received`, where the slots that they alone see have nothing yet.
   template <class Number>
-  void observe(observing_queries<T, Number> batch, stream queue) const {
+  void observe(observing_queries<T, Number> batch, stream_ref stream) const {
     batch.layer = core.layer(layer).read_only();
     batch.pages = arrays.pages_of(sequence);
     batch.scale = core.limits.logit_scale(0, 0, HeadDim);
     batch.sums = arrays.eviction.sums;
     for (index_t left = batch.count; left > 0; left -= batch.count) {
       batch.count = (std::min)(observed_together<HeadDim>, left);
-      observe_queries<HeadDim>(batch, queue);
+      observe_queries<HeadDim>(batch, stream);
       batch.first_row = batch.row_of(batch.count);
       batch.context += batch.count;
       batch.position += batch.count;
@@ -138,10 +138,10 @@ struct observing_layer {
 /// @cost  1 launch
 template <class Policy, class T, class Number>
 void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& item,
-                      index_t layer, view<const Number, 3> queries, stream queue) {
+                      index_t layer, view<const Number, 3> queries, stream_ref stream) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.prompt) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, queue, &remember_chunk_kernel<T, Number>, arrays,
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, stream, &remember_chunk_kernel<T, Number>, arrays,
          layer, queries, item.packed + item.tokens - count, item.remembered);
 }
 
@@ -149,10 +149,10 @@ void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>
 /// @cost  1 launch
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
-                    stream queue) {
+                    stream_ref stream) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (count == 0 || !item.observed || (item.due.kept > 0 && !item.due.after_prompt)) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, queue, &commit_chunk_kernel<T>, arrays, item.seq,
+  launch({dim3(static_cast<unsigned>(count)), dim3(keep_threads)}, stream, &commit_chunk_kernel<T>, arrays, item.seq,
          item.remembered, item.first + item.tokens - count);
 }
 
@@ -161,7 +161,7 @@ void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& 
 /// @param queries  [tokens of the step, heads, head_dim]
 template <index_t HeadDim, class Policy, class T, class Number>
 void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
-                         index_t layer, view<const Number, 3> queries, stream queue) {
+                         index_t layer, view<const Number, 3> queries, stream_ref stream) {
   if (core.sizes.carried == 0) return;
   const device_sequence& state = core.state(item.seq);
   const carried_sums& sums = state.sums;
@@ -170,11 +170,11 @@ void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& a
   if (first < item.first) {
     observer.update_importance(view<const float, 3>(arrays.eviction.noted_of(item.seq, layer)),
                                first % core.sizes.noted, {first, item.first}, first, sums.slots, sums.half,
-                               1 - sums.half, queue);
+                               1 - sums.half, stream);
   }
   observer.update_importance(queries, item.packed, {item.first, end}, first,
                              first < item.first ? state.slot_end(item.first) : sums.slots,
-                             first < item.first ? 1 - sums.half : sums.half, 1 - sums.half, queue);
+                             first < item.first ? 1 - sums.half : sums.half, 1 - sums.half, stream);
 }
 
 /// Lets the queries of a chunk of a prompt that count update one layer, after those that are remembered of chunks
@@ -184,13 +184,13 @@ void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& a
 ///        remember queries
 template <index_t HeadDim, class Policy, class T, class Number>
 void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& arrays, index_t layer,
-                     view<const Number, 3> queries, stream queue) {
+                     view<const Number, 3> queries, stream_ref stream) {
   for (device_item& item : core.step.items) {
-    remember_queries(core, arrays, item, layer, queries, queue);
+    remember_queries(core, arrays, item, layer, queries, stream);
     if (!core.observes(item)) continue;
     if (!core.state(item.seq).in_first_prompt()) {
       if constexpr (decltype(core.policy.evict)::accumulates) {
-        observe_later_chunk<HeadDim>(core, arrays, item, layer, queries, queue);
+        observe_later_chunk<HeadDim>(core, arrays, item, layer, queries, stream);
       }
       continue;
     }
@@ -200,20 +200,20 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, {}};
     // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.
-    if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, queue);
+    if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
     if (first < here) {
       observer.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
                                  first % core.sizes.remembered, {first, here}, first, 0, sums.half, 1 - sums.half,
-                                 queue);
+                                 stream);
     }
     observer.update_importance(queries, item.packed + here - item.first, {here, end}, first,
-                               first < here ? here : sums.slots, sums.half, 1 - sums.half, queue);
+                               first < here ? here : sums.slots, sums.half, 1 - sums.half, stream);
     const index_t kept = core.kept_of_prompt(item);
     if (kept == 0) continue;
-    if (!importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, queue);
+    if (!importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
     observer.choose(end, kept, end - first, 1 - sums.half,
                     arrays.eviction.kept_of(item.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept,
-                    queue);
+                    stream);
   }
 }
 
@@ -224,7 +224,7 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
 ///          each 32 queries to observe, and 2 to evict
 template <index_t HeadDim, class Policy, class T>
 bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
-                    stream queue) {
+                    stream_ref stream) {
   const eviction_due& due = item.due;
   const eviction_arrays& retained = arrays.eviction;
   const index_t sequence = item.seq;
@@ -233,23 +233,23 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
   if (!due.chooses) {
     const observing_layer<HeadDim, Policy, T> all{core, arrays, sequence, 0, due.before};
     all.compact(core.sizes.model.layers, retained.kept_of(sequence, 0, due.kept).data(), core.sizes.kept, due.kept,
-                state.sums.half, queue);
+                state.sums.half, stream);
     return true;
   }
   const token_range asking = due.asking;
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, sequence, layer, due.before};
-    observer.copy_keys(due.slots, queue);
+    observer.copy_keys(due.slots, stream);
     if (due.updates_importance) {
       const auto queries =
           due.after_prompt ? retained.prompted_of(sequence, layer) : retained.noted_of(sequence, layer);
       const index_t row = asking.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
       observer.update_importance(view<const float, 3>(queries), row, asking, asking.first, due.summed, state.sums.half,
-                                 state.sums.half, queue);
+                                 state.sums.half, stream);
     }
     if (due.kept == 0) continue;
-    observer.choose(due.slots, due.kept, asking.size(), state.sums.half, retained.slots, core.sizes.kept, queue);
-    observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, queue);
+    observer.choose(due.slots, due.kept, asking.size(), state.sums.half, retained.slots, core.sizes.kept, stream);
+    observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, stream);
   }
   return due.kept > 0;
 }

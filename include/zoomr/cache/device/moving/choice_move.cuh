@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Choices that stay active, on their way between a host's cache and a device's (moving.cuh). The host has them in a
-// log of words, the device each in a place of the sequence's ring.
+// L6. Choices that stay active, on their way between a host's cache and a device's (sequence_move.cuh). The host has
+// them in a log of words, the device each in a place of the sequence's ring.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -19,7 +19,8 @@ class choice_move {
   using device_type = device_core<Policy, T>;
   using host_type = cache_core<page_pool<T>>;
 
-  choice_move(host_type& host, device_type& device, stream queue) : host_(host), device_(device), queue_(queue) {}
+  choice_move(host_type& host, device_type& device, stream_ref stream)
+      : host_(host), device_(device), stream_(stream) {}
 
   void choices_to_host(const device_sequence& from, sequence_state& to) {
     const index_t rows = device_.sizes.place_rows;
@@ -79,16 +80,16 @@ class choice_move {
   template <class To, class From>
   void enqueue(To* to, const From* from, std::int64_t count) const {
     static_assert(sizeof(To) == sizeof(From));
-    if (count > 0) copy_anywhere(to, from, count * static_cast<byte_count>(sizeof(To)), queue_);
+    if (count > 0) copy_anywhere(to, from, count * static_cast<byte_count>(sizeof(To)), stream_);
   }
   void wait() {
-    done_.record(queue_);
+    done_.record(stream_);
     done_.wait();
   }
 
   host_type& host_;
   device_type& device_;
-  stream queue_;
+  stream_ref stream_;
 
  private:
   // Of one place: [place_rows][segments].

@@ -43,14 +43,14 @@ class text_collector final : public text_taker {
 template <class Policy, class T>
 class sequence_move : choice_move<Policy, T> {
   using base = choice_move<Policy, T>;
-  using base::host_, base::device_, base::queue_, base::enqueue, base::wait;
+  using base::host_, base::device_, base::stream_, base::enqueue, base::wait;
   using typename base::host_type, typename base::device_type;
   static_assert(pool_of<decltype(Policy::placement), T>::owns_pages,
                 "to_host, to_device: the pages of an engine are the engine's to move");
 
  public:
-  sequence_move(host_type& host, device_type& device, stream queue)
-      : base(host, device, queue), record_(query_memory::elements(device.sizes.model, 1)) {
+  sequence_move(host_type& host, device_type& device, stream_ref stream)
+      : base(host, device, stream), record_(query_memory::elements(device.sizes.model, 1)) {
     device.home.expect_current("to_host, to_device");
     text_collector of_host, of_device;
     host.policy.write_text(of_host);
@@ -73,7 +73,7 @@ class sequence_move : choice_move<Policy, T> {
     become(to, from, host_.limits, host_.sizes.remembered, host_.sizes.query_parts > 0);
     take_pages(from, to, host_.pool);
     each_page(from, to, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
-      copy_rows(of_host, bytes_of(width), of_device, bytes_of(stride), bytes_of(width), rows, queue_);
+      copy_rows(of_host, bytes_of(width), of_device, bytes_of(stride), bytes_of(width), rows, stream_);
     });
     const remembered_parts parts = remembered_of(host_.policy, host_.sizes, to);
     // Where a prompt is pinned its tokens have received nothing, and a device keeps nothing of them.
@@ -106,21 +106,21 @@ class sequence_move : choice_move<Policy, T> {
     to.known_segments = to.segment_count();
     to.sums = {parts.summed, 0};
     each_page(to, from, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
-      copy_rows(of_device, bytes_of(stride), of_host, bytes_of(width), bytes_of(width), rows, queue_);
+      copy_rows(of_device, bytes_of(stride), of_host, bytes_of(width), bytes_of(width), rows, stream_);
     });
-    set_pages(device_, id, to.pages, queue_);
+    set_pages(device_, id, to.pages, stream_);
     const common_arrays<T>& a = device_.arrays;
     if (device_.sizes.tiered && to.known_pages > 0) {
       launch({dim3(static_cast<unsigned>(to.known_pages), static_cast<unsigned>(device_.sizes.model.layers)),
               dim3(copy_threads)},
-             queue_, empty_arena_kernel<T>, a, id);
+             stream_, empty_arena_kernel<T>, a, id);
     }
     enqueue(a.segments + std::int64_t{id} * a.sizes.segments, from.segments.data(), to.known_segments);
     summaries(from, id);
     eviction(id, to, parts, from,
              [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_device, of_host, count); });
     sums(id, parts, from, [&](float* of_device, float* of_host) { this->enqueue(of_device, of_host, record_); });
-    voters_to_device(device_, id, parts.prompted, from, queue_,
+    voters_to_device(device_, id, parts.prompted, from, stream_,
                      [&](float* there, float* here, std::int64_t count) { this->enqueue(there, here, count); });
     base::choices_to_device(from, to, id);
     wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Queries of the heads that vote, on their way between a host's cache and a device's (moving.cuh), which keep them
-// alike. What they have found is measured again.
+// L6. Queries of the heads that vote, on their way between a host's cache and a device's (sequence_move.cuh), which
+// keep them alike. What they have found is measured again.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -39,10 +39,10 @@ void voters_to_host(const device_core<Policy, T>& device, index_t id, token_rang
 }
 template <class Policy, class T, class Visit>
 void voters_to_device(const device_core<Policy, T>& device, index_t id, token_range positions, sequence_state& host,
-                      stream queue, Visit visit) {
+                      stream_ref stream, Visit visit) {
   if constexpr (hears_voters<Policy>) {
     each_voter_query(device, id, positions, host, visit);
-    device.arrays.voting.forget_masses(id, 1, queue);
+    device.arrays.voting.forget_masses(id, 1, stream);
   }
 }
 

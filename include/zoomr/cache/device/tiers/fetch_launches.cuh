@@ -32,31 +32,31 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
   /// @cost  4 launches, 2 if the plan fetches nothing
-  void fetch(index_t layer, stream queue) const {
+  void fetch(index_t layer, stream_ref stream) const {
     if constexpr (tiered) {
-      join(queue);
-      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue, ask_for_pages_kernel<T>,
+      join(stream);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream, ask_for_pages_kernel<T>,
              arrays(), layer);
-      bring(layer, fetch_time::due, queue);
+      bring(layer, fetch_time::due, stream);
     }
   }
 
   /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
   /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
   /// @cost  as `fetch`, on the side stream, with an event before and one after; none if nothing can be foreseen
-  void fetch_ahead(index_t layer, stream from) const {
+  void fetch_ahead(index_t layer, stream_ref from) const {
     if constexpr (tiered) {
       const bool due = core.beside && core.arrays.arena.plan.fetches && layer < core.sizes.model.layers;
       if (!due || !foresees(layer)) return;
-      const stream queue = core.beside->fork(from);
-      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, queue,
+      const stream_ref stream = core.beside->fork(from);
+      launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream,
              expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
-      bring(layer, fetch_time::ahead, queue);
+      bring(layer, fetch_time::ahead, stream);
     }
   }
-  /// What `queue` is given from now on waits for the side stream; nothing, unless it has forked.
-  void join(stream queue) const {
-    if (core.beside) core.beside->join(queue);
+  /// What `stream` is given from now on waits for the side stream; nothing, unless it has forked.
+  void join(stream_ref stream) const {
+    if (core.beside) core.beside->join(stream);
   }
 
   /// True if some row of the pass may be known before its layer; of a graph, of any pass.
@@ -69,16 +69,16 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// Gives frames to what was asked for, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
-  void bring(index_t layer, fetch_time time, stream queue) const {
+  void bring(index_t layer, fetch_time time, stream_ref stream) const {
     const bool ahead = time == fetch_time::ahead;
     const dim3 blocks = grid(place_blocks(core.arrays.arena.frames));
-    launch({blocks, dim3(place_threads)}, queue, count_frames_kernel<T>, arrays(), ahead);
+    launch({blocks, dim3(place_threads)}, stream, count_frames_kernel<T>, arrays(), ahead);
     const transfer_plan& plan = core.arrays.arena.plan;
     if (!plan.fetches) return;
-    launch({blocks, dim3(place_threads)}, queue, give_frames_kernel<T>, arrays(), layer, ahead);
+    launch({blocks, dim3(place_threads)}, stream, give_frames_kernel<T>, arrays(), layer, ahead);
     const device_sizes& sizes = core.sizes;
     const index_t copying = (std::min)(sizes.sequences * sizes.sequence_pages * sizes.page_parts, plan.fetch_blocks);
-    launch({grid(copying), dim3(fetch_threads)}, queue, fetch_pages_kernel<T>, arrays(), layer);
+    launch({grid(copying), dim3(fetch_threads)}, stream, fetch_pages_kernel<T>, arrays(), layer);
   }
 
   /// Keys and values of a layer, as the rows of `all` name their pages: over tiers `all` then names them by

@@ -112,9 +112,9 @@ struct voter_arrays {
     shares = from.take<float>(bounded_product({sequences, voters, segments}));
   }
   /// Forgets the masses of some sequences.
-  void forget_masses(index_t first, index_t sequences, stream queue) const {
+  void forget_masses(index_t first, index_t sequences, stream_ref stream) const {
     const auto record = static_cast<byte_count>(sizeof(known_masses));
-    zero_on_device(known + std::int64_t{first} * sizes.heard, sequences * std::int64_t{sizes.heard} * record, queue);
+    zero_on_device(known + std::int64_t{first} * sizes.heard, sequences * std::int64_t{sizes.heard} * record, stream);
   }
 
   /// Numbers of one token's queries.

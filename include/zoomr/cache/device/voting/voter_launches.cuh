@@ -16,7 +16,7 @@ namespace zoomr::inline v0::detail {
 
 /// Tells the device who votes.
 template <class Core>
-void copy_voters(Core& core, stream queue) {
+void copy_voters(Core& core, stream_ref stream) {
   std::vector<voter_kv_lane> kv_lanes;
   std::vector<index_t> heads, layer_begin(1);
   for (const voter_table::kv_lane& one : core.voters.kv_lanes()) {
@@ -29,15 +29,15 @@ void copy_voters(Core& core, stream queue) {
   layer_begin.resize(static_cast<std::size_t>(core.sizes.model.layers) + 1, static_cast<index_t>(kv_lanes.size()));
   const view<const float> weights = core.voters.weights();
   const voter_arrays& voting = core.arrays.voting;
-  core.constants.copy(voting.kv_lanes, kv_lanes, queue);
-  core.constants.copy(voting.layer_begin, layer_begin, queue);
-  core.constants.copy(voting.heads, heads, queue);
-  core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), queue);
+  core.constants.copy(voting.kv_lanes, kv_lanes, stream);
+  core.constants.copy(voting.layer_begin, layer_begin, stream);
+  core.constants.copy(voting.heads, heads, stream);
+  core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), stream);
 }
 
 /// Tells the device what a vote of each head counts.
 template <class Core>
-void copy_head_weights(Core& core, stream queue) {
+void copy_head_weights(Core& core, stream_ref stream) {
   const shape& model = core.sizes.model;
   std::vector<votes_t> weights(static_cast<std::size_t>(model.layers) * static_cast<std::size_t>(model.heads));
   for (index_t layer = 0; layer < model.layers; ++layer) {
@@ -45,7 +45,7 @@ void copy_head_weights(Core& core, stream queue) {
       weights[static_cast<std::size_t>(layer * model.heads + head)] = core.voters.votes()[voter];
     });
   }
-  core.constants.copy(core.arrays.head_weights, weights, queue);
+  core.constants.copy(core.arrays.head_weights, weights, stream);
 }
 
 /// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes after
@@ -83,13 +83,13 @@ struct voter_launches : device_pass<Policy, T> {
   /// Remembers a layer's queries [tokens, heads, head_dim] of prompts, until commit.
   /// @cost  1 launch for each prompt, in layers where heads vote
   template <class Number>
-  void remember(index_t layer, view<const Number, 3> queries, stream queue) const {
+  void remember(index_t layer, view<const Number, 3> queries, stream_ref stream) const {
     bool any = false;
     for (const voter_table::kv_lane& one : core.voters.kv_lanes()) any = any || one.layer == layer;
     for (const device_item& item : core.step.items) {
       const index_t count = (std::min)(item.tokens, core.sizes.remembered);
       if (!any || !item.prompt || count == 0) continue;
-      launch({grid(count), dim3(voter_threads)}, queue, remember_voters_kernel<Number>, core.arrays.voting, layer,
+      launch({grid(count), dim3(voter_threads)}, stream, remember_voters_kernel<Number>, core.arrays.voting, layer,
              queries, item.packed + item.tokens - count, item.remembered);
     }
   }
@@ -97,17 +97,17 @@ struct voter_launches : device_pass<Policy, T> {
   /// Behind the last layer, or the end of a prompt: makes the choices that are due.
   /// @pre   begin_kernel came before
   /// @cost  3 launches
-  void choose(stream queue) const {
+  void choose(stream_ref stream) const {
     const logit_rule& rule = core.limits.logits;
     const device_arrays<Policy, T> a = arrays();
     const voter_sizes& sizes = core.sizes.voting;
     const key_logits logits{core.limits.logit_scale(0, 0, HeadDim), rule.soft_cap, a.slopes};
     const index_t rows = deciding * sizes.kv_lanes;
     const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 64 + 1);
-    launch({grid(rows, blocks), dim3(voter_threads)}, queue, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
+    launch({grid(rows, blocks), dim3(voter_threads)}, stream, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
            core.policy.score, a, a.voting, logits);
-    launch({grid(deciding, sizes.voters), dim3(voter_threads)}, queue, share_kernel<T>, a, a.voting);
-    launch({grid(deciding), dim3(choose_threads)}, queue, choose_by_voters_kernel<Policy, T>, core.policy, a);
+    launch({grid(deciding, sizes.voters), dim3(voter_threads)}, stream, share_kernel<T>, a, a.voting);
+    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.policy, a);
   }
 
   /// Blocks that score at the most: some for each multiprocessor.
@@ -117,10 +117,10 @@ struct voter_launches : device_pass<Policy, T> {
 /// Makes what is remembered of a chunk part of a sequence whose tokens are committed.
 /// @cost  1 launch
 template <class Policy, class T>
-void commit_voters(const device_core<Policy, T>& core, const device_item& item, stream queue) {
+void commit_voters(const device_core<Policy, T>& core, const device_item& item, stream_ref stream) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
   if (!item.prompt || !item.observed || count == 0) return;
-  launch({dim3(static_cast<unsigned>(count)), dim3(voter_threads)}, queue, commit_voters_kernel<T>, core.arrays.voting,
+  launch({dim3(static_cast<unsigned>(count)), dim3(voter_threads)}, stream, commit_voters_kernel<T>, core.arrays.voting,
          item.seq, item.remembered, item.first + item.tokens - count);
 }
 

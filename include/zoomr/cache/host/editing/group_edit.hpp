@@ -4,9 +4,9 @@
 
 #include <zoomr/cache/host/editing/span_shift.hpp>
 #include <zoomr/cache/state/layer_groups.hpp>
+#include <zoomr/core/table.hpp>
 
 #include <type_traits>  // std::conditional_t, std::is_same_v
-#include <vector>       // std::vector
 
 namespace zoomr::inline v0::detail {
 
@@ -14,9 +14,9 @@ namespace zoomr::inline v0::detail {
 template <class Turn>
 struct turn_in_group {
   const Turn* turn = nullptr;
-  std::vector<index_t> layers = {};  // of the model, by the group's own numbers
+  table<index_t> layers = {};  // of the model, by the group's own numbers
 
-  void operator()(index_t layer, view<float> key) const { (*turn)(layers[static_cast<std::size_t>(layer)], key); }
+  void operator()(index_t layer, view<float> key) const { (*turn)(layers[layer], key); }
 };
 
 /// Edits one sequence in each group.
@@ -27,12 +27,12 @@ class group_edit {
   using turn_type = std::conditional_t<turns, turn_in_group<Turn>, unturned>;
 
  public:
-  group_edit(const Turn& turn, const layer_groups& groups) : turns_(static_cast<std::size_t>(groups.groups())) {
+  group_edit(const Turn& turn, const layer_groups& groups) : turns_(groups.groups()) {
     parts_.reserve(turns_.size());
     if constexpr (turns) {
       for (turn_type& group_turn : turns_) group_turn.turn = &turn;
       for (index_t layer = 0; layer < groups.layers(); ++layer) {
-        turns_[static_cast<std::size_t>(groups.place(layer).group)].layers.push_back(layer);
+        turns_[groups.place(layer).group].layers.push_back(layer);
       }
     }
   }
@@ -46,15 +46,15 @@ class group_edit {
     parts_.back().prepare();
   }
   /// @throws as `Edit::write`, for which `forget` must follow
-  void write(index_t g) { parts_[static_cast<std::size_t>(g)].write(); }
+  void write(index_t g) { parts_[g].write(); }
   void forget() {
     for (auto& part : parts_) part.forget();
   }
-  auto finish(index_t g) { return parts_[static_cast<std::size_t>(g)].finish(); }
+  auto finish(index_t g) { return parts_[g].finish(); }
 
  private:
-  std::vector<turn_type> turns_;              // [groups]
-  std::vector<Edit<Pool, turn_type>> parts_;  // the same
+  table<turn_type> turns_;              // [groups]
+  table<Edit<Pool, turn_type>> parts_;  // the same
 };
 
 }  // namespace zoomr::inline v0::detail

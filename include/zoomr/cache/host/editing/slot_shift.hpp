@@ -86,7 +86,7 @@ class slot_shift {
     each_page([&](index_t at, bool copied) {
       if (copied) replaced.push_back(at);
     });
-    for (index_t& at : replaced) at = std::exchange(state_.pages[static_cast<std::size_t>(at)], core_.pool.take());
+    for (index_t& at : replaced) at = std::exchange(state_.pages[at], core_.pool.take());
     for (const index_t page : replaced) core_.pool.give_back(page);
   }
 
@@ -101,7 +101,7 @@ class slot_shift {
   template <class Visit>
   void each_page(Visit visit) {
     for (index_t at = written_.first / page_tokens; at < pages_for(written_.last); ++at) {
-      const index_t page = state_.pages[static_cast<std::size_t>(at)];
+      const index_t page = state_.pages[at];
       if (page >= 0) visit(at, Pool::may_fail || core_.pool.holders(page) > 1);
     }
   }
@@ -112,7 +112,7 @@ class slot_shift {
     if constexpr (Pool::owns_pages) {
       index_t copies = 0;
       each_page([&](index_t at, bool copied) {
-        const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[static_cast<std::size_t>(at)];
+        const index_t goal = copied ? core_.pool.next(copies++) : state_.pages[at];
         const index_t first = at * page_tokens, last = (std::min)(first + page_tokens, left_);
         const token_range slots{copied ? first : (std::max)(first, written_.first),
                                 copied ? last : (std::min)(last, written_.last)};

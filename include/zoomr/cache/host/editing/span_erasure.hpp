@@ -18,8 +18,8 @@ namespace zoomr::inline v0::detail {
 /// @param position  of the token that made the choice, without the erased ones: later segments are not of it
 template <class Pool>
 void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index_t position) {
-  const sequence_state& state = core.states[static_cast<std::size_t>(seq)];
-  selection& choice = core.pending[static_cast<std::size_t>(seq)];
+  const sequence_state& state = core.states[seq];
+  selection& choice = core.pending[seq];
   for (index_t r = 0; r < choice.rows(); ++r) choice.renew(r, 0);
   index_t count = 0;
   const auto add = [&](index_t before, index_t closed_at) {  // -1: it was not there
@@ -34,11 +34,11 @@ void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index
     ++count;
   };
   const index_t kept = state.segments_kept(erased);
-  for (index_t id = 0; id < kept; ++id) add(id, state.segments[static_cast<std::size_t>(id)].closed_at);
+  for (index_t id = 0; id < kept; ++id) add(id, state.segments[id].closed_at);
   index_t next = kept;
   const auto find = [&](const segment& s) -> index_t {
     for (; next < state.segment_count(); ++next) {
-      const segment& was = state.segments[static_cast<std::size_t>(next)];
+      const segment& was = state.segments[next];
       if (without(erased, was.end) > s.end) return -1;
       if (without(erased, was.begin) == s.begin && without(erased, was.split) == s.split &&
           without(erased, was.end) == s.end) {
@@ -108,7 +108,7 @@ class span_erasure {
   span_erasure(cache_core<Pool>& core, index_t seq, token_range erased, const Turn& turn, bool gap)
       : core_(core),
         seq_(seq),
-        state_(core.states[static_cast<std::size_t>(seq)]),
+        state_(core.states[seq]),
         erased_(erased),
         gap_(gap),
         slots_{state_.slot_end(erased.first), state_.slot_end(erased.last)},
@@ -139,7 +139,7 @@ class span_erasure {
     if (!core_.policy.persists()) {
       state_.active_selection.clear();
     } else if (had_chosen) {
-      std::swap(state_.active_selection, core_.pending[static_cast<std::size_t>(seq_)]);
+      std::swap(state_.active_selection, core_.pending[seq_]);
       state_.log.clear();
       state_.log.push(chosen, state_.active_selection, level::summary);
       state_.log.mark_dropped();
@@ -172,7 +172,7 @@ class span_erasure {
   // Those of the erased slots, where they are whole; else those at the end, which are trimmed.
   token_range drop_pages() {
     const index_t tokens = tokens_in_page(core_);
-    const auto entries = static_cast<index_t>(state_.pages.size());
+    const index_t entries = state_.pages.size();
     if (!whole_pages()) return {(state_.slots() - slots_.size() + tokens - 1) / tokens, entries};
     const token_range dropped{slots_.first / tokens, slots_.last / tokens};
     const auto first = state_.pages.begin() + dropped.first, last = state_.pages.begin() + dropped.last;

@@ -16,7 +16,7 @@ class span_shift {
   /// @param turn  turn(layer, key), for its keys; or `unturned`
   span_shift(cache_core<Pool>& core, index_t seq, token_range span, const Turn& turn, index_t distance)
       : core_(core),
-        state_(core.states[static_cast<std::size_t>(seq)]),
+        state_(core.states[seq]),
         span_(span),
         distance_(distance),
         shift_("shift", core, state_, {}, held(span), turn) {}
@@ -40,7 +40,7 @@ class span_shift {
     state_.masses.forget();
     if (std::is_same_v<Turn, unturned> && Pool::owns_pages) return {};
     index_t first = state_.segment_count();
-    while (first > 0 && state_.segments[static_cast<std::size_t>(first - 1)].cue_end > span_.first) --first;
+    while (first > 0 && state_.segments[first - 1].cue_end > span_.first) --first;
     summarize_again(core_, state_, first);
     return {};
   }

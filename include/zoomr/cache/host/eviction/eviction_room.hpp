@@ -7,6 +7,7 @@
 #pragma once
 
 #include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/core/table.hpp>
 #include <zoomr/paging/page_pool.hpp>
 
 #include <utility>  // std::swap
@@ -20,9 +21,9 @@ namespace zoomr::inline v0::detail {
 class eviction_room {
  public:
   eviction_room(const layout& sizes, const config& limits) : used_(sizes.eviction_may_fail) {
-    spare_.reserve(static_cast<std::size_t>(sizes.spare_pages()));
+    spare_.reserve(sizes.spare_pages());
     if (!used_) return;
-    replaced_.reserve(static_cast<std::size_t>(pages_for(limits.max_tokens)));
+    replaced_.reserve(pages_for(limits.max_tokens));
     kept_.reserve(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept));
   }
   static byte_count bytes(const layout& sizes, const config& limits) {
@@ -59,14 +60,14 @@ class eviction_room {
     if (!used_) return;
     replaced_.assign(state.pages.begin(), state.pages.end());
     state.pages.assign(spare_.begin(), spare_.begin() + count);
-    held_ = static_cast<std::size_t>(count);
+    held_ = count;
   }
 
   /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence was given are
   /// taken again.
   void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
-    for (std::size_t i = 0; i < held_; ++i) spare_[i] = stock.take();
+    for (index_t i = 0; i < held_; ++i) spare_[i] = stock.take();
     forget();
   }
   /// After a commit that has failed: the sequence has the pages, sums and lists that it had at `begin`. Does nothing
@@ -94,10 +95,10 @@ class eviction_room {
   }
 
   bool used_;
-  std::vector<index_t> spare_;     // [spare_pages]
-  std::vector<index_t> replaced_;  // pages of the sequence before
-  std::vector<index_t> kept_;      // [KV lanes, most_kept]  its positions before
-  std::size_t held_ = 0;           // spare pages that the sequence has now
+  table<index_t> spare_;       // [spare_pages]
+  table<index_t> replaced_;    // pages of the sequence before
+  std::vector<index_t> kept_;  // [KV lanes, most_kept]  its positions before
+  index_t held_ = 0;           // spare pages that the sequence has now
   index_t kept_each_ = 0;
   index_t compacted_end_ = 0;
   index_t observed_end_ = 0;

@@ -108,7 +108,7 @@ void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t lay
   const token_range asking{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
   const executor workers = core.threads_for(std::int64_t{asking.size()} * state.slot_end(asking.last));
   for_each_piece(workers, core.sizes.model.kv_heads, [&](index_t kv_head, index_t thread) {
-    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observation& memory = core.of_thread[thread].observed;
     observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.noted.at(t, 0, layer));
@@ -131,7 +131,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
   const bool evicts = item.prompt_ends && kept < end;
   const executor workers = core.threads_for(std::int64_t{end - first} * end);
   for_each_piece(workers, model.kv_heads, [&](index_t kv_head, index_t thread) {
-    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observation& memory = core.of_thread[thread].observed;
     observe_queries(core, state, layer, kv_head, {first, end}, state.received.pending, memory, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.last_queries.at(t, 0, layer));

@@ -120,7 +120,7 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
   for_each_piece(workers, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
-    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observation& memory = core.of_thread[thread].observed;
     const index_t layer = kv_lane / model.kv_heads;
     const index_t kv_head = kv_lane % model.kv_heads;
     observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
@@ -163,7 +163,7 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{asking.size()} * held * core.sizes.model.layers);
   for_each_piece(workers, kept < held ? core.sizes.model.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
-    observation& memory = core.of_thread[static_cast<std::size_t>(thread)].observed;
+    observation& memory = core.of_thread[thread].observed;
     const index_t layer = kv_lane / core.sizes.model.kv_heads, kv_head = kv_lane % core.sizes.model.kv_heads;
     if (carries) {
       take_pending_sums(core, state, layer, kv_head, memory);
