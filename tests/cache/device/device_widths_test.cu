@@ -17,7 +17,7 @@ namespace {
 
 using zoomr::values_apart, zoomr::values_in_keys;
 
-constexpr index_t key_dim = 24, group = 2;
+constexpr index_t key_dim = 24, readers = 2;
 
 /// A model of two layers, whose values lie as `Values` says.
 template <class Values>
@@ -25,7 +25,7 @@ constexpr shape model_of() {
   return {2, 4, 2, key_dim, Values::width, Values::in_keys};
 }
 template <class Values, class Policy>
-using player_of = player<Policy, float, device_as_host<Policy, float, key_dim, group, float, Values>>;
+using player_of = player<Policy, float, device_as_host<Policy, float, key_dim, readers, float, Values>>;
 
 /// @param placed  the same policy, with a placement on the device
 template <class Values, class Policy, class Placed>
@@ -49,8 +49,8 @@ void check_own(const Policy& policy, std::uint64_t seed) {
 /// A cache's bytes are those of the widths: keys alone, or both.
 template <class Values>
 void check_bytes() {
-  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group, Values>;
-  using plain_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group>;
+  using cache_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, readers, Values>;
+  using plain_type = zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, readers>;
   const zoomr::config limits = limits_for(tokens);
   const std::int64_t numbers = std::int64_t{2} * 2 * zoomr::pages_for(limits.pool()) * zoomr::page_tokens;
   constexpr shape plain{2, 4, 2, key_dim};
@@ -101,7 +101,7 @@ TEST_CASE("over tiers") {
   const auto check = [](const auto& policy, auto values, std::uint64_t seed) {
     using values_type = decltype(values);
     const auto moved = with_placement(policy, zoomr::tiered<>{});
-    using cache_type = zoomr::device_cache<std::remove_const_t<decltype(moved)>, float, key_dim, group, values_type>;
+    using cache_type = zoomr::device_cache<std::remove_const_t<decltype(moved)>, float, key_dim, readers, values_type>;
     constexpr shape of = model_of<values_type>();
     for (const index_t slots : {1, 9}) {
       const zoomr::config limits =
@@ -180,7 +180,7 @@ TEST_CASE("bytes are those of the widths, and another shape than the template's 
   check_bytes<values_in_keys<16>>();
   check_bytes<values_apart<16>>();
   using cache_type =
-      zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, group, values_in_keys<16>>;
+      zoomr::device_cache<std::remove_const_t<decltype(small::full)>, float, key_dim, readers, values_in_keys<16>>;
   for (const shape& other : {shape{2, 4, 2, key_dim}, shape{2, 4, 2, key_dim, 16}, shape{2, 4, 2, key_dim, 8, true}}) {
     CHECK(sentence_of([&] { cache_type::bytes(other, small::full, limits_for(tokens)); }) ==
           "zoomr: device_cache: the model's values must be as wide, and lie, as the template says");

@@ -11,7 +11,6 @@
 #include <cstdlib>      // std::getenv
 #include <cstring>      // std::strcmp
 #include <exception>    // std::exception_ptr
-#include <functional>   // std::function
 #include <memory>       // std::unique_ptr
 #include <random>       // std::mt19937_64
 #include <set>          // std::set
@@ -236,11 +235,24 @@ struct known_barrier {
   bool left_out;
 };
 
+/// A kernel's call with its arguments, which are kept elsewhere. A std::function of each would be more to compile.
+class kernel_call {
+ public:
+  kernel_call() = default;
+  template <class Call>
+  kernel_call(const Call& call) : kept_(&call), make_([](const void* kept) { (*static_cast<const Call*>(kept))(); }) {}
+  void operator()() const { make_(kept_); }
+
+ private:
+  const void* kept_ = nullptr;
+  void (*make_)(const void*) = nullptr;
+};
+
 struct block_state {
   std::vector<std::unique_ptr<thread_state>> threads;  // may be more than the block has
   std::vector<warp_state> warps;                       // the same; their times go on from block to block
   std::vector<known_barrier> barriers;
-  std::function<void()> body;
+  kernel_call body;
   bool running = false;
   int number = 0;
   int size = 0;

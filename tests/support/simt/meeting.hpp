@@ -254,13 +254,13 @@ inline void put_in_order(std::vector<unsigned>& blocks) {
 
 /// Runs a kernel; `body` is its call.
 /// @throws  fault, or what the kernel throws; the next launch is none the worse for it
-inline void run(dim3 grid, dim3 threads, std::function<void()> body) {
+inline void run(dim3 grid, dim3 threads, kernel_call body) {
   must_be_possible(grid, threads);
   ++counted.launches;
   prepare_threads(threads);
   gridDim = grid;
   blockDim = threads;
-  block.body = std::move(body);
+  block.body = body;
   block.barriers.clear();
   block.random.seed(how.seed);
   std::vector<unsigned> turn(std::size_t{grid.x} * grid.y * grid.z);
