@@ -122,7 +122,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   friend class grouped_step;
 
   using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
-      base::in_pass, base::may_pass_twice, base::pass_;
+      base::in_pass, base::pass_;
 
   template <class Number>
   void store(index_t layer, view<const Number, 3> keys, view<const Number, 3> values);
@@ -379,7 +379,7 @@ template <class T, class Placement>
 template <class TakesPart>
 bool step<T, Placement>::pass_again(view<const index_t> accepted, TakesPart takes_part) {
   const index_t passed = base::pass_again(accepted, takes_part, [&](detail::planned_item& item, index_t) {
-    if (may_pass_twice(item)) make_choice(*core_, item);
+    if (!item.failed) choose_due(*core_, item, detail::choice_time::first_pass);
     count_pass(*core_, item);
   });
   if (passed > 0) tokens_ = passed;

@@ -84,9 +84,9 @@ struct choice_counts {
   }
 };
 
-/// Working memory for choices, shared by all sequences, and the steps of a choice in their order:
-/// `begin`, then `add` for each layer that takes part, then `finish`. `query` may be called in between: it has memory
-/// of its own. Rows that are in one KV head may be chosen at the same time, each with a chooser of its own.
+/// Working memory for choices, shared by all sequences, and the steps of a choice in their order: `begin`, then `add`
+/// for each layer that takes part, or `add_shares`, then `finish`. All that is kept of a choice between them is here.
+/// Rows that are in one KV head may be chosen at the same time, each with a chooser of its own.
 class chooser {
  public:
   chooser(const layout& sizes, const any_policy& policy, const score_logits& logits)
@@ -121,11 +121,11 @@ class chooser {
     return policy.selects && within_kv_head(policy) ? threads : 1;
   }
 
-  /// Counts what each segment has left between the zones; nothing left, no say.
+  /// Counts what each segment has left between the zones; one with nothing left is not eligible.
   ///
   /// The room that is used before anything is chosen are the zones' slots and the summary tokens of all segments
   /// between them, whether or not these will be attended.
-  /// @param zone   of the asking token, in positions
+  /// @param zone   of the token that chooses, in positions
   /// @param slots  of the row's KV lane
   /// @cost  O(segments), and O(kept) where a KV lane has been compacted
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
@@ -156,7 +156,9 @@ class chooser {
       const index_t kv_head = first_kv_head + piece;
       const index_t head = (std::max)(who.first, kv_head * group);
       const index_t last = (std::min)(who.last, (kv_head + 1) * group);
-      for (index_t h = head; h < last; ++h) query(who, h);
+      for (index_t h = head; h < last; ++h) {
+        policy_.query.ask(who.queries[h], who.sums[h].data(), who.count, asked_memory(h));
+      }
       const view<const float, 2> queries(asked_memory(head), {last - head, sizes_.model.head_dim});
       score(kv_head, token_range{head, last}, queries, scores.slice(head - who.first, last - who.first), thread);
     });
@@ -164,7 +166,7 @@ class chooser {
   }
   /// The same for the voters among the heads of one layer, each KV head that any of them reads on its own.
   /// @param who    all heads of the layer
-  /// @param score  score(KV lane of the voters, asked [its voters, head_dim], scores [its voters, segments], thread)
+  /// @param score  score(kv_head, voters of it, asked [voters, head_dim], scores [voters, segments], thread)
   template <class Score>
   void add_voters(const head_queries& who, const voter_table& voters, const executor& workers, Score score) {
     const view<const voter_table::kv_lane> lanes = voters.kv_lanes_in(who.layer);
@@ -181,7 +183,8 @@ class chooser {
         const index_t head = lane.heads[static_cast<std::size_t>(v - first)];
         policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, queries[v].data());
       }
-      score(lane, view<const float, 2>(queries.slice(first, last)), scores.slice(first, last), thread);
+      score(lane.kv_head, view<const index_t>(lane.heads), view<const float, 2>(queries.slice(first, last)),
+            scores.slice(first, last), thread);
     });
     policy_.aggregate.add_weighted(scores, voters.votes().slice(all.first, all.last), weighed_tokens(),
                                    logits_of_scores(), votes(), order());
@@ -219,14 +222,6 @@ class chooser {
   }
 
   choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
-
-  /// The query that asks for query head `head`; valid until it is asked for again, or for a head of the same place in
-  /// its group.  [head_dim]
-  view<const float> query(const head_queries& who, index_t head) {
-    float* const out = asked_memory(head);
-    policy_.query.ask(who.queries[head], who.sums[head].data(), who.count, out);
-    return {out, {sizes_.model.head_dim}};
-  }
 
  private:
   static bool within_kv_head(const any_policy& policy) { return policy.aggregate.per >= scope::kv_head; }

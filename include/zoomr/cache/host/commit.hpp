@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The ends of a pass and of a step, for one sequence.
 //
-// The order of a commit: a choice for all layers that no second pass has made; tokens and segments; eviction, since it
-// decides which slots there are; summaries, from the keys that are left; the choice of an item that was passed whole,
-// from these summaries; query records; the first choice after a prompt, from these summaries too; the active selection
-// and its log; pages. Up to the summaries it may fail over tiers: that is `prepare_commit`, which `undo_commit` takes
-// back. After them nothing can: that is `finish_commit`.
+// The order of a commit: a choice for all layers that the first pass has not made; tokens and segments; eviction, since
+// it decides which slots there are; summaries, from the keys that are left; query records; the choice after a prompt,
+// or of an item that was passed whole, from these summaries; the active selection and its log; pages. Up to the
+// summaries it may fail over tiers: that is `prepare_commit`, which `undo_commit` takes back. After them nothing can:
+// that is `finish_commit`.
 #pragma once
 
+#include <zoomr/cache/host/due_choices.hpp>
 #include <zoomr/cache/host/eviction/token_eviction.hpp>
 
 #include <algorithm>  // std::max
@@ -92,8 +93,7 @@ void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted
   count_pass(core, item);
   if (accepted == 0) return;
   state.masses.forget_from(item.first);
-  const bool chooses = item.chooses && accepted == item.tokens;
-  if (!item.prompt && chooses && !item.chosen && core.policy.aggregate.per == scope::sequence) make_choice(core, item);
+  if (accepted == item.tokens) choose_due(core, item, choice_time::last_pass);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
   const bool other_tokens = evict(core, item, accepted);
   state.stale_summaries = other_tokens && !state.in_first_prompt();  // until it is certain that they stay
@@ -106,17 +106,13 @@ template <class Pool>
 void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   if (accepted == 0) return;
   auto& state = core.state_of(item);
-  if (item.waits && accepted == item.tokens) {  // before the queries' records are committed
-    make_choice(core, item);
-    item.chooses = true;
-  }
-  const bool chooses = item.chooses && accepted == item.tokens;
   state.stale_summaries = false;
   for (index_t t = (std::max)(0, accepted - core.sizes.records); t < accepted && !item.prompt; ++t) {
     state.queries.copy_from(core.draft_queries, item.draft + t, item.first + t);
   }
   commit_queries(core, state, item, accepted);
-  if (item.prompt && item.prompt_ends && chooses) make_choice(core, item);
+  if (accepted == item.tokens) choose_due(core, item, choice_time::commit);
+  const bool chooses = item.chooses && accepted == item.tokens;
   if (chooses && item.chosen) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.last(), state.active_selection, level::summary);

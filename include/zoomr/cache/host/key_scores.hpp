@@ -22,14 +22,12 @@ class key_scores {
       : core_(core), state_(state), layer_(layer), kv_head_(kv_head), memory_(core.of_thread[thread].keys) {}
 
   /// Takes the queries of some query heads of the KV head.
-  /// @param heads  of the layer, ascending: a range, or a table
-  /// @param query  query(head) is [head_dim]
-  template <class Query>
-  void ask(token_range heads, Query query) {
-    count_ = 0;
-    for (index_t head = heads.first; head < heads.last; ++head) ask_one(head, query(head));
-  }
+  /// @param heads    of the layer, ascending: a range, or a table
   /// @param queries  [heads, head_dim]  in the order of `heads`
+  void ask(token_range heads, view<const float, 2> queries) {
+    count_ = 0;
+    for (index_t head = heads.first; head < heads.last; ++head) ask_one(head, queries[head - heads.first]);
+  }
   void ask(view<const index_t> heads, view<const float, 2> queries) {
     count_ = 0;
     for (index_t i = 0; i < heads.size(); ++i) ask_one(heads[i], queries[i]);

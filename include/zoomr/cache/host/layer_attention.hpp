@@ -11,7 +11,7 @@
 
 #include <zoomr/attention/gather.hpp>
 #include <zoomr/cache/host/audit.hpp>
-#include <zoomr/cache/host/token_choice.hpp>
+#include <zoomr/cache/host/due_choices.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <cmath>      // std::exp
@@ -77,16 +77,20 @@ class layer_attention {
     }
   }
 
-  // Pieces of work are some tokens of one KV head: so many that it pays to widen the pages for them.
+  // Tokens of a piece of work: so many that it pays to widen the pages for them.
+  static constexpr index_t piece_tokens = 128;
+  // Tokens of a chunk for each of which a key costs as much as for a token alone: a page is widened once for all. A
+  // guess, not a measurement.
+  static constexpr index_t tokens_at_cost = 4;
+
+  // Pieces of work are some tokens of one KV head; without other threads it is one for all of the chunk.
   void visit_prompt() {
-    constexpr index_t together = 128;
-    const index_t end = slot(item_.tokens);
-    const executor workers = core_.threads_for(std::int64_t{item_.tokens} * end / 4);
-    const index_t apart = workers.threads() == 1 ? item_.tokens : together;
-    const index_t parts = (item_.tokens + apart - 1) / apart;
+    const executor workers = core_.threads_for(std::int64_t{item_.tokens} * slot(item_.tokens) / tokens_at_cost);
+    const index_t size = workers.threads() == 1 ? item_.tokens : piece_tokens;
+    const index_t parts = (item_.tokens + size - 1) / size;
     for_each_piece(workers, core_.sizes.model.kv_heads * parts, [&](index_t piece, index_t thread) {
-      const index_t first = piece % parts * apart;
-      const token_range tokens{first, (std::min)(first + apart, item_.tokens)};
+      const index_t first = piece % parts * size;
+      const token_range tokens{first, (std::min)(first + size, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
       for (index_t at = first_page_seen(first); at < slot(tokens.last); at = tile_end(at)) {
         attend_tile(tile, piece / parts, at, tokens);
@@ -154,30 +158,30 @@ class layer_attention {
   // The slot of a token of the item.
   index_t slot(index_t t) const { return core_.state_of(item_).slot_end(item_.first + t); }
 
-  // Tokens that read the same but for their last ones attend together, so that a draft reads its context once; others
-  // one after the other, since what a token chooses may depend on the one before. In a second pass the last alone.
+  // Choices first, then reading. Tokens that read the same but for their last ones attend together, so that a draft
+  // reads its context once; others one after the other, since what a token chooses may depend on the one before. In a
+  // second pass the last alone.
   void attend_chosen() {
     const executor workers = core_.threads_for(token(item_.tokens - 1).slots());
     const std::size_t recorded = core_.trace != nullptr ? core_.trace->size() : 0;
     for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
-      const token_range some{t, last_together(t)};
-      token_choice<Pool> now = token(t);
-      now.see(queries_[packed(t)], workers, counts(t));
-      for (++t; t < some.last; ++t) token(t).see(queries_[packed(t)], workers, counts(t));
-      if (some.size() == 1) now.resolve_for_all();
-      const index_t cut = attend_cut(now, some, workers);
+      const token_range tokens{t, end_of_draft(t)};
+      token_ranges<Pool> reads = choose_due(token(t), queries_[packed(t)], workers, counts(t));
+      for (++t; t < tokens.last; ++t) choose_due(token(t), queries_[packed(t)], workers, counts(t));
+      if (tokens.size() == 1) reads.resolve_once();
+      const index_t cut = attend_cut(reads, tokens, workers);
       const index_t kv_heads = core_.sizes.model.kv_heads;
-      const index_t together = cut > 0 ? 1 : kv_heads_together(now, some, workers);
-      const bool done = cut > 0 && some.size() == 1 && !core_.limits.audit;  // nothing is left to read
+      const index_t size = cut > 0 ? 1 : kv_heads_of_piece(reads, tokens, workers);
+      const bool done = cut > 0 && tokens.size() == 1 && !core_.limits.audit;  // nothing is left to read
       const executor finishing = done ? executor{} : workers;
-      for_each_piece(finishing, (kv_heads + together - 1) / together, [&](index_t piece, index_t thread) {
-        const token_range piece_heads{piece * together, (std::min)((piece + 1) * together, kv_heads)};
-        const index_t attended = together > 1 ? attend_alike(now, some, piece_heads, thread) : cut;
+      for_each_piece(finishing, (kv_heads + size - 1) / size, [&](index_t piece, index_t thread) {
+        const token_range piece_heads{piece * size, (std::min)((piece + 1) * size, kv_heads)};
+        const index_t attended = size > 1 ? attend_alike(reads, tokens, piece_heads, thread) : cut;
         for (index_t kv_head = piece_heads.first; kv_head < piece_heads.last; ++kv_head) {
-          attend_kv_head(now, some, kv_head, thread, attended);
+          attend_kv_head(reads, tokens, kv_head, thread, attended);
         }
       });
-      for (index_t i = some.first; i < some.last; ++i) token(i).add_counts(counts(i));
+      for (index_t i = tokens.first; i < tokens.last; ++i) add_counts(token(i), counts(i));
     }
     if (core_.trace == nullptr) return;
     std::sort(core_.trace->begin() + static_cast<std::ptrdiff_t>(recorded), core_.trace->end(),
@@ -186,17 +190,16 @@ class layer_attention {
               });
   }
 
-  token_choice<Pool> token(index_t t) { return token_choice<Pool>(core_, item_, item_.first + t, layer_, second_); }
+  layer_token<Pool> token(index_t t) { return {core_, item_, item_.first + t, layer_, second_}; }
 
   // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
-  index_t last_together(index_t t) {
-    const token_choice<Pool> now = token(t);
-    const index_t group = core_.sizes.model.group();
-    if (now.may_choose() || now.heads_together() != group) return t + 1;
+  index_t end_of_draft(index_t t) {
+    const layer_token<Pool> first = token(t);
+    if (first.may_choose() || token_ranges<Pool>(first).reader_heads() != core_.sizes.model.group()) return t + 1;
     const index_t most = (std::min)(item_.tokens, t + tokens_together(core_.sizes.model, core_.limits));
-    index_t last = t + 1;
-    while (last < most && !token(last).may_choose() && token(last).dense() == now.dense()) ++last;
-    return last;
+    index_t end = t + 1;
+    while (end < most && !token(end).may_choose() && token(end).dense() == first.dense()) ++end;
+    return end;
   }
 
   // The row of a token of the item in queries and outputs.
@@ -210,49 +213,50 @@ class layer_attention {
   // KV heads of a piece of work that is not a stretch. Where all of them read the same slots, a thread attends its
   // share of them page by page: the rows of the others are in between, so that memory is read in order. Those of a
   // draft that lie side by side are attended one after the other: its queries are more than stay near the processor.
-  index_t kv_heads_together(const token_choice<Pool>& now, token_range tokens, const executor& workers) const {
-    if (Pool::may_fail || !now.same_for_all()) return 1;
-    if (tokens.size() > 1 && keys_side_by_side(core_.kv_lane(now.state(), layer_, 0))) return 1;
+  index_t kv_heads_of_piece(const token_ranges<Pool>& reads, token_range tokens, const executor& workers) const {
+    if (Pool::may_fail || !reads.same_for_all()) return 1;
+    if (tokens.size() > 1 && keys_side_by_side(core_.kv_lane(core_.state_of(item_), layer_, 0))) return 1;
     return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
   }
 
   // What some tokens and KV heads read alike, all that one token reads.
   // @return  slots before this one are in their states; 0: nothing was done
-  index_t attend_alike(const token_choice<Pool>& now, token_range tokens, token_range kv_heads, index_t thread) {
-    const index_t group = core_.sizes.model.group(), until = alike(now, tokens);
+  index_t attend_alike(const token_ranges<Pool>& reads, token_range tokens, token_range kv_heads, index_t thread) {
+    const index_t group = core_.sizes.model.group(), until = alike(reads, tokens);
     if (until == 0) return 0;
     const token_range heads{kv_heads.first * group, kv_heads.last * group};
-    const range_list list = now.ranges_of(kv_heads.first, heads.first,
-                                          view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
+    const range_list list = reads.of(kv_heads.first, heads.first,
+                                     view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
     begin(tokens, heads);
-    gather(now.state(), tokens, heads, list.ranges(), {0, until});
+    gather(core_.state_of(item_), tokens, heads, list.ranges(), {0, until});
     return until;
   }
   // Slots before this one are read alike by some tokens and all KV heads, if all heads read the same.
-  index_t alike(const token_choice<Pool>& now, token_range tokens) const {
-    return tokens.size() == 1 ? now.slots() : now.settled(0, item_.first + tokens.last - 1);
+  index_t alike(const token_ranges<Pool>& reads, token_range tokens) const {
+    return tokens.size() == 1 ? reads.token().slots() : reads.settled(0, item_.first + tokens.last - 1);
   }
 
   // The same as attend_alike for all KV heads, where it is several stretches and there are several threads. Pieces of
   // work are stretches of some KV heads: all of those that a page holds, unless threads would have few pieces. They
   // come in the order in which they lie in memory.
   // @return  as attend_alike
-  index_t attend_cut(const token_choice<Pool>& now, token_range tokens, const executor& workers) {
+  index_t attend_cut(const token_ranges<Pool>& reads, token_range tokens, const executor& workers) {
     cut_states& cut = core_.cut;
-    if (workers.threads() == 1 || !cut.ready() || !now.same_for_all()) return 0;
-    const index_t until = alike(now, tokens);
-    const range_list list = now.ranges_of(0, 0, cut.ranges());
+    if (workers.threads() == 1 || !cut.ready() || !reads.same_for_all()) return 0;
+    const index_t until = alike(reads, tokens);
+    const range_list list = reads.of(0, 0, cut.ranges());
     const index_t stretches = cut.find(list.ranges(), until);
     if (stretches == 1) return 0;
     const shape& model = core_.sizes.model;
-    const auto kv_lane = core_.kv_lane(now.state(), layer_, 0);
+    const sequence_state& state = core_.state_of(item_);
+    const auto kv_lane = core_.kv_lane(state, layer_, 0);
     const std::int64_t key_bytes = stored_size<typename decltype(kv_lane)::number>(kv_lane.rows.key_width);
-    const index_t together =
+    const index_t size =
         piece_kv_heads(model.kv_heads, stretches, workers.threads(), key_bytes, keys_side_by_side(kv_lane));
-    const index_t parts = model.kv_heads / together;
+    const index_t parts = model.kv_heads / size;
     for_each_piece(workers, stretches * parts, [&](index_t piece, index_t) {
-      const index_t stretch = piece / parts, first = piece % parts * together * model.group();
-      attend_stretch(now.state(), tokens, {first, first + together * model.group()}, list.ranges(), stretch);
+      const index_t stretch = piece / parts, first = piece % parts * size * model.group();
+      attend_stretch(state, tokens, {first, first + size * model.group()}, list.ranges(), stretch);
     });
     merge_cut(tokens, workers);
     return until;
@@ -287,48 +291,49 @@ class layer_attention {
 
   // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
   // room.
-  // @param now       the first token
+  // @param reads     of the first token
   // @param tokens    of the item; several if none makes a choice
   // @param attended  as attend_alike has said
-  void attend_kv_head(token_choice<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
-    attend_token(now, tokens, kv_head, thread, attended);
-    const index_t settled = now.settled(kv_head, item_.first + tokens.last - 1);
+  void attend_kv_head(const token_ranges<Pool>& reads, token_range tokens, index_t kv_head, index_t thread,
+                      index_t attended) {
+    attend_token(reads, tokens, kv_head, thread, attended);
+    const index_t settled = reads.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
-      token_choice<Pool> next = token(t);
-      attend_token(next, {t, t + 1}, kv_head, thread, settled);
+      attend_token(token_ranges<Pool>(token(t)), {t, t + 1}, kv_head, thread, settled);
     }
   }
 
   // The first of some tokens, and what all of them read alike.
   // @param attended  slots before this one are in its states already
-  void attend_token(token_choice<Pool>& now, token_range tokens, index_t kv_head, index_t thread, index_t attended) {
+  void attend_token(const token_ranges<Pool>& reads, token_range tokens, index_t kv_head, index_t thread,
+                    index_t attended) {
     const shape& model = core_.sizes.model;
+    const sequence_state& sequence = core_.state_of(item_);
     const index_t t = tokens.first;
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
-    const auto kv_lane = core_.kv_lane(now.state(), layer_, kv_head);
-    const view<const index_t> pages(now.state().pages);
+    const auto kv_lane = core_.kv_lane(sequence, layer_, kv_head);
+    const view<const index_t> pages(sequence.pages);
     const view<head_counts> counted = counts(t);
-    kv_head_ranges<Pool> found(now, kv_head, thread);
-    const index_t together = now.heads_together();  // query heads that share their ranges
-    const index_t first_head = kv_head * model.group();
-    for (index_t first = first_head; first < first_head + model.group(); first += together) {
-      const view<const token_range> ranges = found.ranges(first, counted[first]);
-      const token_range reads{kv_head, kv_head + 1}, heads{first, first + together};
+    kv_head_ranges<Pool> found(reads, kv_head, thread);
+    const index_t reader_heads = reads.reader_heads(), first_head = kv_head * model.group();
+    for (index_t first = first_head; first < first_head + model.group(); first += reader_heads) {
+      const view<const token_range> ranges = found.next(first, counted[first]);
+      const token_range lanes{kv_head, kv_head + 1}, heads{first, first + reader_heads};
       const auto left = [=](token_range r) { return token_range{(std::max)(r.first, attended), r.last}; };
-      for (const token_range& r : ranges) core_.pool.touch(layer_, reads, pages, left(r));
-      for (const token_range& r : ranges) core_.pool.prefetch(layer_, reads, pages, left(r));
+      for (const token_range& r : ranges) core_.pool.touch(layer_, lanes, pages, left(r));
+      for (const token_range& r : ranges) core_.pool.prefetch(layer_, lanes, pages, left(r));
       if (attended == 0) {
         begin(tokens, heads);
-        if (tokens.size() > 1) attended = now.settled(kv_head, item_.first + tokens.last - 1);
-        if (attended > 0) gather(now.state(), tokens, heads, ranges, {0, attended});
+        if (tokens.size() > 1) attended = reads.settled(kv_head, item_.first + tokens.last - 1);
+        if (attended > 0) gather(sequence, tokens, heads, ranges, {0, attended});
       }
-      gather(now.state(), {t, t + 1}, heads, ranges, {attended, unlimited});
+      gather(sequence, {t, t + 1}, heads, ranges, {attended, unlimited});
       for (index_t head = heads.first; head < heads.last; ++head) {
         attention_state& state = core_.heads.join(t, head);
         if (core_.limits.audit) {
           const float of_all =
-              log_sum_of_held(kv_lane, now.seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
-                              core_.logits_of(now.state(), layer_, {head, head + 1}, item_.first + t));
+              log_sum_of_held(kv_lane, reads.token().seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
+                              core_.logits_of(sequence, layer_, {head, head + 1}, item_.first + t));
           counted[head].captured = std::exp(static_cast<double>(state.log_sum() - of_all));
         }
         const float log_sum = finish(state, head);

@@ -3,7 +3,7 @@
 // are made and resolved as for `attend`, in the same order, and nothing of keys or values is read.
 #pragma once
 
-#include <zoomr/cache/host/token_choice.hpp>
+#include <zoomr/cache/host/due_choices.hpp>
 #include <zoomr/core/function_ref.hpp>
 
 namespace zoomr::inline v0::detail {
@@ -17,7 +17,7 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
   const shape& model = core.sizes.model;
   for (index_t t = second_pass ? item.tokens - 1 : 0; t < item.tokens; ++t) {
     const index_t packed = item.packed + (second_pass ? 0 : t);
-    token_choice<Pool> token(core, item, item.first + t, layer, second_pass);
+    const layer_token<Pool> token{core, item, item.first + t, layer, second_pass};
     if (item.prompt) {  // everything that the layer sees, whatever the policy
       const token_range seen = token.seen_slots(0);
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
@@ -27,18 +27,18 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
       continue;
     }
     const view<head_counts> counts = view<head_counts>(core.counts).slice(0, model.heads);
-    token.see(queries[packed], executor{}, counts);
-    token.resolve_for_all();
+    token_ranges<Pool> reads = choose_due(token, queries[packed], executor{}, counts);
+    reads.resolve_once();
     for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      kv_head_ranges<Pool> found(token, kv_head, 0);
+      kv_head_ranges<Pool> found(reads, kv_head, 0);
       const index_t first = kv_head * model.group();
-      for (index_t head = first; head < first + model.group(); head += token.heads_together()) {
-        const view<const token_range> ranges = found.ranges(head, counts[head]);
-        visit(slots_read{number, packed, kv_head, {head, head + token.heads_together()}, ranges});
+      for (index_t head = first; head < first + model.group(); head += reads.reader_heads()) {
+        const view<const token_range> ranges = found.next(head, counts[head]);
+        visit(slots_read{number, packed, kv_head, {head, head + reads.reader_heads()}, ranges});
       }
       counts[first].kv_lane_tokens = found.different();
     }
-    token.add_counts(counts);
+    add_counts(token, counts);
   }
 }
 

@@ -9,7 +9,7 @@
 // those of the eviction before.
 #pragma once
 
-#include <zoomr/cache/host/token_choice.hpp>
+#include <zoomr/cache/host/token_queries.hpp>
 #include <zoomr/core/function_ref.hpp>
 
 namespace zoomr::inline v0::detail {
@@ -147,7 +147,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
 /// them, and the very last makes the first choice.
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
-  if (item.chooses) query_token<Pool>(core, item, item.last()).note(layer, queries[item.tokens - 1]);
+  if (item.chooses) keep_for_choice(core, item, layer, queries[item.tokens - 1]);
   if (core.sizes.kept == 0) return;
   if (core.state_of(item).in_first_prompt()) {
     observe_chunk(core, item, layer, queries);

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. The one place where choices are made: what is due, when, and how each row of it is made.
+//
+// While a layer is attended its own rows are made, for a scope of a layer or less, before anything is read there. All
+// other choices come after the last layer, from the queries that were kept for them.
+#pragma once
+
+#include <zoomr/cache/host/key_scores.hpp>
+#include <zoomr/cache/host/token_queries.hpp>
+#include <zoomr/cache/host/token_ranges.hpp>
+
+#include <algorithm>  // std::fill
+
+namespace zoomr::inline v0::detail {
+
+/// The rows that one token chooses, made one after the other by one thread.
+template <class Pool>
+class row_choices {
+ public:
+  /// @param workers  may score the KV heads of a row
+  /// @param thread   the number of the thread that calls, where others may choose other rows
+  row_choices(cache_core<Pool>& core, planned_item& item, index_t position, const executor& workers, index_t thread = 0)
+      : core_(core),
+        item_(item),
+        state_(core.state_of(item)),
+        position_(position),
+        workers_(workers),
+        thread_(thread),
+        queries_(core, item, position),
+        chooser_(core.choosers[static_cast<std::size_t>(thread) % core.choosers.size()]) {}
+
+  /// Makes row `row` of `into` from the segments that are committed.
+  /// @param queries  [heads, head_dim]  rotated, of the row's only layer; empty: those kept of all layers of the row
+  /// @param into     the item's pending choice, or the active selection where a choice serves its own token only
+  /// @return  what the statistics are to count
+  /// @cost  reads the index of the row's KV lanes once for each query head
+  choice_counts make(const choice_row& row, view<const float, 2> queries, selection& into) {
+    chooser_.begin(state_, zone(), state_.slots_of(row.kv_lane));
+    if (core_.sizes.heard > 0) {
+      add_shares();
+    } else {
+      for (index_t layer = row.first_layer; layer < row.last_layer; ++layer) add_scores(row, layer, queries);
+    }
+    return chooser_.finish(position_, item_.seq, into, row.row, state_.active_selection.row(row.row));
+  }
+
+ private:
+  // Those of the token. A choice after the commit counts the segments that the item has closed: the open segment is the
+  // one after them.
+  zone_bounds zone() const {
+    if (!item_.prompt && !item_.waits) return core_.zone_of(state_, item_, position_);
+    return core_.zone_at(state_, position_, core_.policy.segment.open_begin(state_.segmenting.data()));
+  }
+
+  // What the heads of one layer agree on, or its voters alone, by summaries or by keys.
+  void add_scores(const choice_row& row, index_t layer, view<const float, 2> own) {
+    const auto score = [&](index_t kv_head, const auto& heads, view<const float, 2> queries, view<float, 2> scores,
+                           index_t thread) {
+      const view<const votes_t> votes = chooser_.votes_so_far();
+      if (!core_.policy.adds_scores_of_keys()) {
+        const index_t kv_lane = layer * core_.sizes.model.kv_heads + kv_head;
+        core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
+        return;
+      }
+      key_scores<Pool> by_keys(core_, state_, layer, kv_head, thread_ + thread);
+      by_keys.ask(heads, queries);
+      by_keys.score(
+          position_, chooser_.details(), [&](index_t id) { return votes[id] != not_eligible; },
+          [&](index_t head, index_t id, float value) { scores(head, id) = value; });
+    };
+    const head_queries queries = queries_.of_row(row, layer, own);
+    if (core_.policy.aggregate.weighs) {
+      chooser_.add_voters(queries, core_.voters, workers_, score);
+    } else {
+      chooser_.add(queries, workers_, score);
+    }
+  }
+
+  // What the heads that vote find by the last queries, this token's included.
+  void add_shares() {
+    const auto queries = [&](index_t position) { return queries_.of_voters(position); };
+    chooser_.add_shares(shares_of_voters(core_, state_, queries_.heard(), chooser_.details(), workers_, queries),
+                        core_.voters.weights());
+  }
+
+  cache_core<Pool>& core_;
+  planned_item& item_;
+  sequence_state& state_;
+  index_t position_;
+  executor workers_;
+  index_t thread_;
+  token_queries<Pool> queries_;
+  chooser& chooser_;
+};
+
+/// A token comes to a layer: keeps its queries, and makes the rows of this layer that are due. A choice that stays
+/// active is pending until commit. Rows of different KV heads are made by different workers.
+/// @param queries  [heads, head_dim]  rotated
+/// @param counts   [heads]  of the token in this layer; they begin again, with what each choice counts
+/// @return  what each of the heads reads
+/// @cost    no allocation; that of each row
+template <class Pool>
+token_ranges<Pool> choose_due(const layer_token<Pool>& token, view<const float, 2> queries, const executor& workers,
+                              view<head_counts> counts) {
+  cache_core<Pool>& core = token.core;
+  std::fill(counts.begin(), counts.end(), head_counts{});
+  token_queries<Pool>(core, token.item, token.position).keep(token.layer, queries);
+  if (!token.chooses()) return token_ranges<Pool>(token);
+
+  const shape& model = core.sizes.model;
+  const scope per = core.policy.aggregate.per;
+  const bool for_layer = per == scope::layer;
+  const bool stays = core.policy.persists();
+  selection& into = stays ? core.pending[static_cast<std::size_t>(token.item.seq)] : token.state().active_selection;
+  for_each_piece(for_layer ? executor{} : workers, for_layer ? 1 : model.kv_heads, [&](index_t piece, index_t thread) {
+    row_choices<Pool> choices(core, token.item, token.position, for_layer ? workers : executor{}, thread);
+    for (index_t head = piece * model.group(); head < (piece + 1) * model.group(); ++head) {
+      const choice_row row = row_for(model, per, token.layer, head);
+      if (head != row.first_head) continue;
+      counts[head].chosen = true;
+      counts[head].choice = choices.make(row, queries, into);
+    }
+  });
+  return token_ranges<Pool>(token);
+}
+
+/// When a choice may be due of which a layer knows nothing; each from an item's last token.
+enum class choice_time {
+  first_pass,  ///< for all layers, read in the second pass
+  last_pass,   ///< for all layers, read by the tokens that follow: unless the first pass has made it
+  commit,      ///< any scope, once the tokens are committed: a prompt has ended, or the choice has waited for it
+};
+
+template <class Pool>
+bool is_due(const cache_core<Pool>& core, const planned_item& item, choice_time when) {
+  if (when == choice_time::commit) return item.waits || (item.prompt && item.prompt_ends && item.chooses);
+  if (item.prompt || !item.chooses || core.policy.aggregate.per != scope::sequence) return false;
+  return when == choice_time::first_pass ? core.policy.refresh.second_pass : !item.chosen;
+}
+
+/// Makes the choice that is due, if one is: all rows of it, as pending.
+/// @cost  that of each row
+template <class Pool>
+void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
+  if (!is_due(core, item, when)) return;
+  const shape& model = core.sizes.model;
+  sequence_state& state = core.state_of(item);
+  selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
+  row_choices<Pool> choices(core, item, item.last(), core.threads_for(state.tokens()));
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    for (index_t head = 0; head < model.heads; ++head) {
+      const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
+      if (layer == row.first_layer && head == row.first_head) choices.make(row, {}, pending).add_to(state.stats);
+    }
+  }
+  item.chooses = item.chosen = true;
+}
+
+}  // namespace zoomr::inline v0::detail

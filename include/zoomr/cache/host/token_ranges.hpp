@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// L6. Which tokens does each head read? Nothing is chosen here (due_choices.hpp).
+//
+// Three rows of levels can be read: the one just made for this token (scope of a layer or less, in `pending` if it will
+// stay active), the pending one in a second pass, and otherwise the active one. Nothing is read from a row where a
+// query attends everything: in the prompt, in the first dense layers, in a short context, or if the refresh rule says
+// so.
+#pragma once
+
+#include <zoomr/attention/resolve.hpp>
+#include <zoomr/cache/host/layer_token.hpp>
+
+#include <algorithm>  // std::copy, std::max, std::sort
+#include <utility>    // std::move
+
+namespace zoomr::inline v0::detail {
+
+/// What one token after the prompt reads in one layer: ranges of slots, for each reader. A reader is some query heads
+/// of one KV head that read the same: all of the group, or each one alone.
+template <class Pool>
+class token_ranges {
+ public:
+  explicit token_ranges(const layer_token<Pool>& token) : token_(token), dense_(token.dense()) {}
+
+  const layer_token<Pool>& token() const { return token_; }
+  /// Query heads of a reader.
+  index_t reader_heads() const {
+    const any_policy& policy = token_.core.policy;
+    return policy.selects && !dense_ && policy.aggregate.per == scope::head ? 1 : token_.core.sizes.model.group();
+  }
+  /// All heads of the layer read the same slots.
+  bool same_for_all() const { return dense_ || token_.core.sizes.kv_heads_share_slots(token_.core.policy); }
+
+  /// Finds the ranges of all heads once, where they read the same, in the first thread's memory.
+  void resolve_once() {
+    if (same_for_all()) for_all_ = resolved(0, 0, view<token_range>(token_.core.of_thread.front().ranges));
+  }
+
+  /// The slots that the reader of query head `head` reads; ascending and disjoint, the token's own is the last. Without
+  /// a selector there is no row: each segment is at the level of its summary.
+  /// @param memory  of a thread; unused where `resolve_once` has found them
+  /// @cost  O(segments), or none
+  range_list of(index_t kv_head, index_t head, view<token_range> memory) const {
+    return for_all_.tokens() > 0 ? for_all_ : resolved(kv_head, head, memory);
+  }
+
+  /// Slots before this one are read alike by this token and by those up to position `last` of its draft, as long as
+  /// these attend everything, or do not, as it does, and none makes a choice: then only the zones move. It is the first
+  /// of a page, so that what is read in two parts has the same runs; 0 where the layer's window moves on.
+  index_t settled(index_t kv_head, index_t last) const {
+    const zone_bounds first_zone = token_.zone();
+    const zone_bounds last_zone = token_.core.zone_of(token_.state(), token_.item, last);
+    if (first_zone.begin != last_zone.begin) return 0;
+    const bool stays = dense_ || last_zone.back == first_zone.back;
+    const index_t end = stays ? token_.slots() : token_.slots_of(kv_head).slot_of(first_zone.back);
+    return end / page_tokens * page_tokens;
+  }
+
+  /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
+  /// its own, before the queries are there.
+  /// @param keep  what is in memory of it is touched first, so that others make room
+  void prefetch(bool keep = false) const {
+    cache_core<Pool>& core = token_.core;
+    const bool open = token_.may_choose() && core.policy.aggregate.per != scope::sequence;
+    if (open && !dense_) return;  // it is chosen when the queries are there
+    const shape& model = core.sizes.model;
+    const index_t heads_of_list = same_for_all() ? model.heads : reader_heads();
+    for (index_t head = 0; head < model.heads; head += heads_of_list) {
+      const token_range kv_heads{head / model.group(), (head + heads_of_list - 1) / model.group() + 1};
+      const range_list list = resolved(kv_heads.first, head, view<token_range>(core.of_thread.front().ranges));
+      const view<const index_t> pages(token_.state().pages);
+      for (const token_range& r : list.ranges()) {
+        if (keep) core.pool.touch(token_.layer, kv_heads, pages, r);
+      }
+      for (const token_range& r : list.ranges()) core.pool.prefetch(token_.layer, kv_heads, pages, r);
+    }
+  }
+
+  /// For the caller's trace, by positions. It allocates.
+  void record(index_t kv_head, index_t head, const range_list& list) const {
+    const slot_map slots = token_.slots_of(kv_head);
+    for (index_t h = head; h < head + reader_heads(); ++h) {
+      attended_record entry{token_.item.seq, token_.position, token_.layer, h, token_.second_pass, {}};
+      for (const token_range& r : list.ranges()) {
+        for (index_t slot = r.first; slot < r.last; ++slot) entry.positions.push_back(slots.position_of(slot));
+      }
+      token_.core.trace->push_back(std::move(entry));
+    }
+  }
+
+ private:
+  range_list resolved(index_t kv_head, index_t head, view<token_range> memory) const {
+    range_list list{memory};
+    if (dense_) {
+      list.add(token_.seen_slots(kv_head));
+      return list;
+    }
+    const any_policy& policy = token_.core.policy;
+    const slot_map slots = token_.slots_of(kv_head);
+    if (policy.selects) {
+      resolve(token_.state().segments, row_of(head), token_.zone(), policy.zone.own_summary, slots, list);
+    } else {
+      resolve(token_.state().segments, selection_row{}, token_.zone(), true, slots, list);
+    }
+    return list;
+  }
+
+  // The item's last token reads what it has just chosen; with one row for all layers it has done so in a second pass
+  // alone. All others read what was committed before them. A second pass that another group of layers asks for reads
+  // what the first has read: where each token chooses for itself, that is the choice made last.
+  const selection_row& row_of(index_t head) const {
+    const cache_core<Pool>& core = token_.core;
+    const planned_item& item = token_.item;
+    const scope per = core.policy.aggregate.per;
+    const index_t row = row_for(core.sizes.model, per, token_.layer, head).row;
+    const bool chooses = core.policy.persists() && item.chooses && token_.position == item.last();
+    const bool is_made = per == scope::sequence ? token_.second_pass && item.chosen : chooses;
+    return is_made ? core.pending[static_cast<std::size_t>(item.seq)].row(row)
+                   : token_.state().active_selection.row(row);
+  }
+
+  layer_token<Pool> token_;
+  bool dense_;
+  range_list for_all_;
+};
+
+/// The ranges of the readers of one KV head, found by one thread: `next` for each of them in ascending order, then
+/// `different`.
+template <class Pool>
+class kv_head_ranges {
+ public:
+  /// @param thread  whose working memory
+  kv_head_ranges(const token_ranges<Pool>& ranges, index_t kv_head, index_t thread)
+      : ranges_(ranges), kv_head_(kv_head), memory_(ranges.token().core.of_thread[static_cast<std::size_t>(thread)]) {}
+
+  /// The ranges of the reader that begins with query head `head`; valid until the next call.
+  /// @cost  as `token_ranges::of`
+  view<const token_range> next(index_t head, head_counts& counts) {
+    const range_list list = ranges_.of(kv_head_, head, view<token_range>(memory_.ranges));
+    counts.attended += std::int64_t{list.tokens()} * ranges_.reader_heads();
+    std::copy(list.ranges().begin(), list.ranges().end(),
+              memory_.joined.begin() + static_cast<std::ptrdiff_t>(joined_));
+    joined_ += static_cast<std::size_t>(list.ranges().size());
+    if (ranges_.token().core.trace != nullptr) ranges_.record(kv_head_, head, list);
+    return list.ranges();
+  }
+
+  /// Different slots that the KV head's query heads have read. Lists of single heads overlap and are sorted together; a
+  /// list of the whole group is sorted already.
+  std::int64_t different() {
+    const auto first = memory_.joined.begin();
+    const auto last = first + static_cast<std::ptrdiff_t>(joined_);
+    if (ranges_.reader_heads() == 1) {
+      std::sort(first, last, [](token_range a, token_range b) { return a.first < b.first; });
+    }
+    std::int64_t tokens = 0;
+    index_t reached = 0;
+    for (auto r = first; r != last; ++r) {
+      tokens += (std::max)(0, r->last - (std::max)(r->first, reached));
+      reached = (std::max)(reached, r->last);
+    }
+    return tokens;
+  }
+
+ private:
+  const token_ranges<Pool>& ranges_;
+  index_t kv_head_;
+  thread_memory<typename Pool::number>& memory_;
+  std::size_t joined_ = 0;
+};
+
+/// Adds what the heads of a token have counted in a layer to the statistics, in their order. Slots that several heads
+/// of a KV head have read count once for the device's bytes, and for each head in `statistics::attended`.
+/// @param counts  [heads]
+template <class Pool>
+void add_counts(const layer_token<Pool>& token, view<const head_counts> counts) {
+  statistics& stats = token.state().stats;
+  for (const head_counts& head : counts) {
+    stats.attended += head.attended;
+    token.planned().kv_lane_tokens += head.kv_lane_tokens;
+    if (head.chosen) head.choice.add_to(stats);
+    if (head.chosen && token.core.policy.persists()) token.item.chosen = true;
+    if (token.core.limits.audit) {
+      stats.captured_sum += head.captured;
+      ++stats.captured_count;
+    }
+  }
+}
+
+/// The item's choice is made when it is committed: what the next token reads is known then, and not before.
+template <class Pool>
+bool chooses_at_commit(const cache_core<Pool>& core, const planned_item& item) {
+  return item.chooses && chooses_for_next_tokens(core.policy);
+}
+
+/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
+/// token will read in the first. Nothing, where no page can be missing.
+///
+/// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
+/// @param layer  the one after that which was attended; after the last comes the first
+template <class Pool>
+void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
+  if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
+  if (layer == core.sizes.model.layers && chooses_at_commit(core, item)) return;
+  const layer_token<Pool> token{core, item, item.first, layer % core.sizes.model.layers, second_pass};
+  core.may_fail(item, [&] { token_ranges<Pool>(token).prefetch(); });
+}
+
+/// The same for the first layer once the item is committed with its choice. What fails here fails again when it is
+/// read.
+template <class Pool>
+void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
+  if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
+  item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
+  ZOOMR_TRY { token_ranges<Pool>(layer_token<Pool>{core, item, item.last(), 0, false}).prefetch(true); }
+  ZOOMR_CATCH(const error& why) {}
+}
+
+}  // namespace zoomr::inline v0::detail
