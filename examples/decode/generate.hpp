@@ -150,20 +150,26 @@ inline trace_facts facts_for_trace(const job& work) {
   return facts;
 }
 
+/// What is known of the policy of a run.
+struct run_policy {
+  std::string options;  // in words
+  report::policy_facts facts;
+  bool of_thoughts = false;
+};
+
 /// On the host.
-/// @param policy  its options, in words
 template <class Placement, class T>
-run_report generate(job& work, const policy_choice& choice, session<Placement, T>& run, const std::string& policy,
-                    const report::policy_facts& facts, std::ostream* logits_out) {
+run_report generate(job& work, const policy_choice& choice, session<Placement, T>& run, const run_policy& policy,
+                    std::ostream* logits_out) {
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
   if (file) {
-    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, facts.per);
+    pages.emplace(file->stream(), zoomr::block_shape{run.cache().model(), run.cache().block_heads()}, policy.facts.per);
     run.cache().trace(&pages->records);
     run.cache().trace_choices(&pages->choices);
   }
   std::optional<recording<session<Placement, T>>> recorded;
-  if (work.page) recorded.emplace(run, facts);
+  if (work.page) recorded.emplace(run, policy.facts);
   std::optional<trace_writer> trace;
   if (!work.given.record_file.empty()) run.listen(&trace.emplace(work.given.record_file, facts_for_trace(work)));
   run_report report = write(work, choice, run, logits_out, [&](std::span<const token_id> ids) {
@@ -173,7 +179,7 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
   if (file) file->finish();
   if (trace) trace->finish();
   take_counters(report, run);
-  report.options = policy;
+  report.options = policy.options;
   if constexpr (zoomr::tiered_placement<Placement>) {
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what memory has taken, not what a step needs of it
@@ -195,22 +201,32 @@ inline bool lacks_thoughts(const job& work, const run_report& report) {
   return !some(work.prompt) && !some(report.tokens) && std::none_of(work.turns.begin(), work.turns.end(), some);
 }
 
-/// On the host, under one policy.
+/// On the host, under the policy of a choice.
 /// @tparam T  in which keys and values are stored
-template <class T = float, class Policy>
-run_report generate(job& work, const policy_choice& choice, const Policy& policy, model& net,
-                    std::ostream* logits_out) {
-  session<decltype(Policy::placement), T> run(net, policy, 1, work.tokens(), work.classes, 1, work.given.audit,
-                                              work.given.tiers.limits(), work.given.tiers.segments, work.threads);
-  run_report report =
-      generate(work, choice, run, describe(policy), report::facts_of(policy, work.tokens()), logits_out);
+template <class Placement, class T = float>
+run_report generate_on_host(job& work, const policy_choice& choice, model& net, std::ostream* logits_out) {
+  std::optional<session<Placement, T>> run;
+  run_policy known;
+  with_policy(choice, [&]<class Policy>(const Policy& policy) {
+    const tier_options& tiers = work.given.tiers;
+    const auto open = [&](const auto& placed) {
+      run.emplace(net, placed, 1, work.tokens(), work.classes, 1, work.given.audit, tiers.limits(), tiers.segments,
+                  work.threads);
+      known.options = describe(placed);
+    };
+    if constexpr (zoomr::tiered_placement<Placement>)
+      open(with_placement(policy, Placement{}));
+    else
+      open(policy);
+    known.facts = report::facts_of(policy, work.tokens());
+    known.of_thoughts = std::same_as<decltype(Policy::segment), zoomr::thoughts>;
+  });
+  run_report report = generate(work, choice, *run, known, logits_out);
   if (work.given.storage != "float") report.more["storage"] = work.given.storage;
-  if constexpr (std::same_as<decltype(Policy::segment), zoomr::thoughts>) {
-    const bool idle = report.stats.tokens > 0 && report.stats.chosen == 0;
-    if (!work.given.json && idle && lacks_thoughts(work, report))
-      std::cerr << "note: " << choice.name
-                << " is for texts with thoughts, and no token of this one begins or ends one\n";
-  }
+  const bool idle = report.stats.tokens > 0 && report.stats.chosen == 0;
+  if (known.of_thoughts && !work.given.json && idle && lacks_thoughts(work, report))
+    std::cerr << "note: " << choice.name
+              << " is for texts with thoughts, and no token of this one begins or ends one\n";
   return report;
 }
 
@@ -223,14 +239,20 @@ auto with_storage(const std::string& name, zoomr::type_list<First, Others...>, V
   return visit(First{});
 }
 
+/// On the host, over tiers or stored as the options say it.
+inline run_report generate(job& work, const policy_choice& choice, model& net, std::ostream* logits_out) {
+  if (work.given.tiers.given()) return generate_on_host<zoomr::tiered<>>(work, choice, net, logits_out);
+  return with_storage(work.given.storage, offered_storage{}, [&](auto number) {
+    return generate_on_host<zoomr::placement, decltype(number)>(work, choice, net, logits_out);
+  });
+}
+
 /// On a device. Choices stay there: what needs to see them is not counted.
-/// @param policy  its options, in words
-inline run_report generate(job& work, const policy_choice& choice, const std::string& policy, device::engine& on,
-                           std::ostream* logits_out) {
+inline run_report generate(job& work, const policy_choice& choice, device::engine& on, std::ostream* logits_out) {
   const auto run = on.open(choice, work.classes, {work.given.tiers.limits(), work.given.tiers.segments});
   run_report report = write(work, choice, *run, logits_out, [](std::span<const token_id>) {});
   const device::run_cost cost = run->cost();
-  report.options = policy;
+  with_policy(choice, [&](const auto& policy) { report.options = describe(policy); });
   report.steps = cost.tokens;
   report.passes = cost.passes;
   report.attended_mean = cost.attended_mean;

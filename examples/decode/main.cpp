@@ -9,6 +9,7 @@
 #include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../device_engine/decoder.hpp"
+#include "../studies/ledger/demo_page.hpp"
 #include "command_line.hpp"
 #include "generate.hpp"
 #include "input_error.hpp"
@@ -99,16 +100,8 @@ void decode_text(const options& given) {
       std::cout << '\n';
     }
     const auto logits = for_run(work, given.logits_file, choice);
-    with_policy(choice, [&](const auto& policy) {
-      std::ostream* logits_out = logits ? &logits->stream() : nullptr;
-      if (given.tiers.given() && net)
-        return runs.push_back(generate(work, choice, with_placement(policy, zoomr::tiered<>{}), *net, logits_out));
-      runs.push_back(net ? with_storage(given.storage, offered_storage{},
-                                        [&](auto number) {
-                                          return generate<decltype(number)>(work, choice, policy, *net, logits_out);
-                                        })
-                         : generate(work, choice, describe(policy), *on, logits_out));
-    });
+    std::ostream* const logits_out = logits ? &logits->stream() : nullptr;
+    runs.push_back(net ? generate(work, choice, *net, logits_out) : generate(work, choice, *on, logits_out));
     if (logits) logits->finish();
     if (given.same_text) work.text = runs.front().tokens;
     if (!given.json) std::cout << "\n\n";
@@ -134,7 +127,10 @@ int run(int argc, char** argv) {
   command_line said;
   if (const auto status = read_command_line(argc, argv, said)) return *status;
   if (said.list) return list_policies(), 0;
-  if (said.demo) return ledger::run(said.of_demo), 0;
+  if (said.demo) {
+    ledger::demo_page page;
+    return ledger::run(said.of_demo, said.of_demo.report_file.empty() ? nullptr : &page), 0;
+  }
   decode_text(said.given);
   return 0;
 }

@@ -3,7 +3,10 @@
 
 #include <charconv>     // std::from_chars
 #include <cmath>        // std::isfinite
+#include <ostream>      // std::ostream
 #include <span>         // std::span
+#include <sstream>      // std::ostringstream
+#include <string_view>  // std::string_view
 #include <type_traits>  // std::is_floating_point_v
 
 namespace decode::detail {
@@ -35,8 +38,7 @@ constexpr std::string_view pool_names[] = {"mean", "max"};
 constexpr std::string_view summaries_names[] = {"all", "candidates"};
 constexpr std::string_view truths[] = {"false", "true"};
 
-}  // namespace
-
+// Reads the value of a field, of each type that fields have; `setting` is for the complaint: "component.field=value".
 void parse_field(bool& field, std::string_view text, std::string_view setting) {
   field = parse_name<int>(text, setting, truths) != 0;
 }
@@ -56,6 +58,7 @@ void parse_field(zoomr::summaries_attended& field, std::string_view text, std::s
   field = parse_name<zoomr::summaries_attended>(text, setting, summaries_names);
 }
 
+// Prints it as it is read.
 void print_field(std::ostream& out, bool field) { out << truths[field ? 1 : 0]; }
 void print_field(std::ostream& out, index_t field) {
   if (field == zoomr::unlimited)
@@ -68,6 +71,50 @@ void print_field(std::ostream& out, zoomr::scope field) { out << scope_names[sta
 void print_field(std::ostream& out, zoomr::pool field) { out << pool_names[static_cast<std::size_t>(field)]; }
 void print_field(std::ostream& out, zoomr::summaries_attended field) {
   out << summaries_names[static_cast<std::size_t>(field)];
+}
+
+}  // namespace
+
+void add(std::vector<option>& all, const std::string& name, decltype(option::field) field) {
+  all.push_back({name, field});
+}
+
+std::string describe(const std::vector<option>& all) {
+  std::ostringstream out;
+  for (const option& each : all) {
+    out << (out.tellp() > 0 ? " " : "") << each.name << '=';
+    std::visit([&](const auto* field) { print_field(out, *field); }, each.field);
+  }
+  return out.str();
+}
+
+int apply(const std::vector<option>& all, const std::vector<std::string>& settings) {
+  int applied = 0;
+  for (const std::string& setting : settings) {
+    if (setting.find('=') == std::string::npos) fail("--set ", setting, ": it must be component.field=value");
+    for (const option& each : all) {
+      if (!setting.starts_with(each.name) || setting[each.name.size()] != '=') continue;
+      const auto text = std::string_view(setting).substr(each.name.size() + 1);
+      std::visit([&](auto* field) { parse_field(*field, text, setting); }, each.field);
+      ++applied;
+    }
+  }
+  return applied;
+}
+
+std::string option_names(const std::vector<option>& all) {
+  std::string out;
+  for (const option& each : all) out += (out.empty() ? "" : ", ") + each.name;
+  return out;
+}
+
+void expect_no_less(const policy_choice& choice, index_t least_budget) {
+  if (choice.budget > 0 && choice.budget < least_budget)
+    fail(choice.name, ": the budget is ", choice.budget, ", but must be at least ", least_budget);
+}
+
+void expect_possible(const policy_choice& choice, const char* problem) {
+  if (problem != nullptr) fail(choice.name, ": ", problem);
 }
 
 void refuse_name(const std::string& name) {

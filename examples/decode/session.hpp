@@ -5,6 +5,7 @@
 // B = sequences, T = tokens of a draft, V = vocab
 #pragma once
 
+#include <zoomr/core/function_ref.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
@@ -61,7 +62,7 @@ class session {
           std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
           zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {}, index_t chunk = 0)
       : session(net, chunk_for(policy, chunk), draft, sequences,
-                cache_for(net.config(), policy,
+                cache_for(net.config(),
                           {.max_sequences = sequences,
                            .max_tokens = tokens,
                            .max_segments = segments > 0 ? segments : tokens,
@@ -70,7 +71,11 @@ class session {
                            .tiers = tiers,
                            .audit = audit,
                            .classes = classes,
-                           .threads = threads})) {
+                           .threads = threads},
+                          zoomr::share_aggregator<decltype(Policy::aggregate)>,
+                          [&policy](const zoomr::shape& model, const zoomr::config& limits) -> cache_type {
+                            return zoomr::kv_cache<Policy, T>(model, policy, limits);
+                          })) {
     if constexpr (requires { policy.placement.frees_unreachable; }) frees_ = policy.placement.frees_unreachable;
   }
   session(const session&) = delete;
@@ -203,35 +208,12 @@ class session {
     return 256;
   }
 
-  // One cache, or one for each kind of layer.
-  template <class Policy>
-  static any_cache cache_for(const model_config& c, const Policy& policy, zoomr::config limits) {
-    limits.logits.scale = static_cast<float>(c.attention_scale);
-    std::vector<float> voters;  // of the layers without a window
-    if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
-      expect_voters(c);
-      for (std::size_t layer = 0; layer < c.layers; ++layer) {
-        const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
-        if (!c.has_window(layer)) voters.insert(voters.end(), of_layer.begin(), of_layer.end());
-      }
-      const auto heads = static_cast<index_t>(c.heads);
-      limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
-      limits.voter_keys = c.voter_keys;
-    }
-    if (c.window == 0) return zoomr::kv_cache<Policy, T>(shape_of(c, c.layers), policy, limits);
-    if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
-    const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
-    std::vector<cache_type> groups;
-    groups.push_back(zoomr::kv_cache<Policy, T>(shape_of(c, c.layers - with_window), policy, limits));
-    limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
-    auto all_in_window = with_placement(zoomr::presets::full, Placement{});
-    groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_of(c, with_window), all_in_window, limits));
-    return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
-  }
+  /// One cache, or one for each kind of layer.
+  /// @param open  the policy's cache
+  static any_cache cache_for(const model_config& c, zoomr::config limits, bool asks_voters,
+                             zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open);
 
-  index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
-    return std::visit([&](auto& cache) { return pass(cache, items, first, every); }, cache_);
-  }
+  index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
   template <class Cache>
   index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
   template <class Cache>
@@ -264,6 +246,38 @@ session<Placement, T>::session(model& net, index_t chunk, index_t draft, index_t
 
 template <class Placement, class T>
 session<Placement, T>::~session() = default;
+
+template <class Placement, class T>
+typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
+    const model_config& c, zoomr::config limits, bool asks_voters,
+    zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
+  limits.logits.scale = static_cast<float>(c.attention_scale);
+  std::vector<float> voters;  // of the layers without a window
+  if (asks_voters) {
+    expect_voters(c);
+    for (std::size_t layer = 0; layer < c.layers; ++layer) {
+      const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
+      if (!c.has_window(layer)) voters.insert(voters.end(), of_layer.begin(), of_layer.end());
+    }
+    const auto heads = static_cast<index_t>(c.heads);
+    limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
+    limits.voter_keys = c.voter_keys;
+  }
+  if (c.window == 0) return open(shape_of(c, c.layers), limits);
+  if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
+  const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
+  std::vector<cache_type> groups;
+  groups.push_back(open(shape_of(c, c.layers - with_window), limits));
+  limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
+  auto all_in_window = with_placement(zoomr::presets::full, Placement{});
+  groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_of(c, with_window), all_in_window, limits));
+  return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
+}
+
+template <class Placement, class T>
+index_t session<Placement, T>::pass(std::span<const zoomr::step_item> items, index_t first, bool every) {
+  return std::visit([&](auto& cache) { return pass(cache, items, first, every); }, cache_);
+}
 
 // One step: a first pass for all items, a second for those whose selection has just changed, then commit. The logits
 // of item i, of its last token or of every one, become those of sequence first + i.

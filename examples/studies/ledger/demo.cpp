@@ -3,10 +3,8 @@
 
 #include <algorithm>  // std::max, std::ranges::find
 #include <iostream>   // std::cout
-#include <optional>   // std::optional
 
 #include "../../decode/input_error.hpp"
-#include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/report.hpp"
 #include "../../decode/table.hpp"
@@ -132,14 +130,12 @@ void print_legend(const options& given) {
 
 }  // namespace
 
-void run(const options& given) {
+void run(const options& given, observer* page) {
   check_settings(given);
   std::vector<std::string> directories = given.checkpoints;
   const std::string shipped = std::string(ZOOMR_LEDGER_DIRECTORY) + "/checkpoints/";
   if (directories.empty()) directories = {shipped + "plain", shipped + "indexed"};
-  std::optional<output_file> page_file;  // before anything takes long: it can be written
-  if (!given.report_file.empty()) page_file.emplace(given.report_file);
-  report::page page("zoomr: LEDGER", given.command, directories.size() * given.policies.size());
+  if (page != nullptr) page->begin(given, directories.size() * given.policies.size());
   std::vector<run_report> runs;
   std::string shown;  // whose zooms are printed: of those that zoom, the last
   for (const std::string& name : given.policies) {
@@ -156,11 +152,11 @@ void run(const options& given) {
       const outcome forced = run_policy(on, set, choice, true, [&](std::size_t done) { bar.at(done); });
       const outcome free = run_policy(on, set, choice, false, [&](std::size_t done) { bar.at(set.length() + done); });
       runs.push_back(report_of(on, choice, forced, free));
-      if (page_file) show_policy(on, set, choice, page);
+      if (page != nullptr) page->add(on, set, choice);
       if (!given.json && name == shown) print_zooms(on, set.problems.front(), name, forced);
     }
   }
-  if (page_file) page.write(page_file->stream()), page_file->finish();
+  if (page != nullptr) page->finish();
   if (given.json) return print_json(std::cout, runs);
   std::cout << "\nLEDGER, " << given.problems
             << " problems. Right in %: fine and coarse look-ups of the trace, answers, all tokens"

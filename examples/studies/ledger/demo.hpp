@@ -4,6 +4,7 @@
 
 #include <zoomr/core/types.hpp>
 
+#include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 #include <vector>   // std::vector
@@ -27,8 +28,23 @@ struct options {
   std::string command;      // all that was said, for a shell
 };
 
+struct subject;
+struct problem_set;
+struct run_choice;
+
+/// Is told what the demo runs, for a page.
+class observer {
+ public:
+  virtual ~observer() = default;
+  /// Before anything takes long.
+  /// @param runs  of all checkpoints
+  virtual void begin(const options& given, std::size_t runs) = 0;
+  virtual void add(subject& on, const problem_set& set, const run_choice& choice) = 0;
+  virtual void finish() = 0;
+};
+
 /// Runs the demo and prints what it found.
 /// @throws input_error
-void run(const options& given);
+void run(const options& given, observer* page = nullptr);
 
 }  // namespace decode::ledger

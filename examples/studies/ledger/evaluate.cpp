@@ -26,6 +26,20 @@ problem_set::problem_set(const task& t, const tokenizer& words, index_t first, i
   }
 }
 
+evaluation::evaluation(session<>& run, const problem_set& set, const std::vector<zoomr::token_class>& classes,
+                       bool forced, needs& needed)
+    : set_(set),
+      layout_(set.problems.front()),
+      classes_(classes),
+      forced_(forced),
+      run_(run),
+      next_(set.problems.size()),
+      exact_(set.problems.size(), true),
+      agreed_(set.problems.size()) {
+  out_.each.resize(set.problems.size());
+  give_prompts(needed);
+}
+
 outcome evaluation::run(const progress_sink& passed) {
   const auto begin = std::chrono::steady_clock::now();
   while (fetch_ < layout_.fetches.size() && layout_.fetches[fetch_].at + 1 < layout_.prompt_length) ++fetch_;

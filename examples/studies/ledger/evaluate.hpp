@@ -87,22 +87,14 @@ using progress_sink = std::function<void(std::size_t tokens)>;
 /// like a question, is given in any case. `needed` is filled in for the oracle: which segment each position needs.
 class evaluation {
  public:
-  template <class Policy>
-  evaluation(model& net, const Policy& policy, const problem_set& set, const std::vector<zoomr::token_class>& classes,
-             bool forced, needs& needed, bool audit)
-      : set_(set),
-        layout_(set.problems.front()),
-        classes_(classes),
-        forced_(forced),
-        run_(net, policy, set.size(), static_cast<index_t>(set.length()), classes, forced ? most_at_once : 1, audit),
-        next_(set.problems.size()),
-        exact_(set.problems.size(), true),
-        agreed_(set.problems.size()) {
-    out_.each.resize(set.problems.size());
-    give_prompts(needed);
-  }
+  /// @param run  of as many sequences as there are problems, for drafts of `draft(forced)` tokens
+  evaluation(session<>& run, const problem_set& set, const std::vector<zoomr::token_class>& classes, bool forced,
+             needs& needed);
 
   outcome run(const progress_sink& passed);
+
+  /// Tokens that pass at once.
+  static index_t draft(bool forced) { return forced ? most_at_once : 1; }
 
  private:
   void give_prompts(needs& needed);
@@ -118,7 +110,7 @@ class evaluation {
   const problem& layout_;
   const std::vector<zoomr::token_class>& classes_;
   bool forced_;
-  session<zoomr::placement> run_;
+  session<>& run_;
   std::vector<token_id> next_;             // [B]
   std::vector<bool> exact_;                // [B]
   std::vector<zoomr::statistics> agreed_;  // [B]  before the token that is being read
@@ -130,7 +122,8 @@ template <class Policy>
 outcome evaluate(model& net, const Policy& policy, const problem_set& set,
                  const std::vector<zoomr::token_class>& classes, bool forced, needs& needed,
                  const progress_sink& passed, bool audit = false) {
-  return evaluation(net, policy, set, classes, forced, needed, audit).run(passed);
+  session run(net, policy, set.size(), static_cast<index_t>(set.length()), classes, evaluation::draft(forced), audit);
+  return evaluation(run, set, classes, forced, needed).run(passed);
 }
 
 }  // namespace decode::ledger

@@ -2,11 +2,16 @@
 // A checkpoint at work on the task: what the demo and the study have in common.
 #pragma once
 
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <zoomr/core/function_ref.hpp>
+
+#include <optional>  // std::optional
+#include <span>      // std::span
+#include <string>    // std::string
+#include <vector>    // std::vector
 
 #include "../../decode/model.hpp"
-#include "../../decode/report/page.hpp"
+#include "../../decode/policies.hpp"
+#include "../../decode/report/recorder.hpp"
 #include "evaluate.hpp"
 
 namespace decode::ledger {
@@ -38,14 +43,26 @@ struct run_choice {
 /// True for the policies whose segments are thoughts, which have a window rather than a budget.
 bool of_thoughts(const std::string& policy);
 
+/// The policy of a choice, of whatever type it is.
+struct chosen_policy {
+  std::vector<decode::detail::option> options;  // of a copy, which may be changed
+  bool late = false;                            // a choice serves the tokens after the one that made it
+  zoomr::function_ref<report::policy_facts(index_t tokens)> facts;
+  /// Arguments as of a session.
+  zoomr::function_ref<void(std::optional<session<>>& run, model& net, index_t sequences, index_t tokens,
+                           std::span<const zoomr::token_class> classes, index_t draft, bool audit)>
+      open;
+};
+
+/// visit(policy) with the policy of that choice.
+/// @param needed  of the oracle
+/// @throws input_error if there is no such policy, or if its options cannot work together
+void with_run(const run_choice& choice, needs& needed, zoomr::function_ref<void(const chosen_policy&)> visit);
+
 /// Runs `choice` on the problems.
 /// @throws input_error if there is no such policy, or if its options cannot work together
 outcome run_policy(subject& on, const problem_set& set, const run_choice& choice, bool forced,
                    const progress_sink& passed);
-
-/// Passes the text of the first problem, token by token, and adds to a page what was read of it. Controls, which are
-/// told what is needed, are not shown.
-void show_policy(subject& on, const problem_set& set, const run_choice& choice, report::page& page);
 
 /// Whether a setting names a field of the policy.
 /// @throws input_error as `run_policy`
