@@ -53,7 +53,7 @@ struct storage_scale {
 
 /// In what the keys that voters read are kept.
 enum class voter_storage : std::uint8_t {
-  as_cache,  // as the cache stores them: in its pages, over tiers in a copy on the device
+  as_cache,  // as the cache stores them: in its pages, over tiers in a copy beside the pages
   q8_0,      // in a copy that is rounded to blocks of 32 numbers with 8 bits: 34 bytes for 32 numbers
 };
 
