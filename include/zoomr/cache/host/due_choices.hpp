@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The one place where choices are made: what is due, when, and how each row of it is made.
 //
-// While a layer is attended its own rows are made, for a scope of a layer or less, before anything is read there. All
+// While a layer is attended its own rows are made, for a scope of a layer or less, before whatever reads them. All
 // other choices come after the last layer, from the queries that were kept for them.
 #pragma once
 
@@ -93,35 +93,46 @@ class row_choices {
   chooser& chooser_;
 };
 
-/// A token comes to a layer: keeps its queries, and makes the rows of this layer that are due. A choice that stays
-/// active is pending until commit. Rows of different KV heads are made by different workers.
+/// Makes those of a layer's rows that begin with one of some query heads.
+template <class Pool>
+void choose_rows(const layer_token<Pool>& token, token_range heads, view<const float, 2> queries,
+                 const executor& workers, index_t thread, view<head_counts> counts) {
+  cache_core<Pool>& core = token.core;
+  const bool stays = core.policy.persists();
+  selection& into = stays ? core.pending[static_cast<std::size_t>(token.item.seq)] : token.state().active_selection;
+  row_choices<Pool> choices(core, token.item, token.position, workers, thread);
+  for (index_t head = heads.first; head < heads.last; ++head) {
+    const choice_row row = row_for(core.sizes.model, core.policy.aggregate.per, token.layer, head);
+    if (head != row.first_head) continue;
+    counts[head].chosen = true;
+    counts[head].choice = choices.make(row, queries, into);
+  }
+}
+
+/// A token comes to a layer: keeps its queries, and makes the row of the whole layer if it is due. A choice that stays
+/// active is pending until commit.
 /// @param queries  [heads, head_dim]  rotated
 /// @param counts   [heads]  of the token in this layer; they begin again, with what each choice counts
-/// @return  what each of the heads reads
-/// @cost    no allocation; that of each row
+/// @return  what each of the heads reads, once the rows of its KV head are made too
+/// @cost    no allocation; that of the row
 template <class Pool>
 token_ranges<Pool> choose_due(const layer_token<Pool>& token, view<const float, 2> queries, const executor& workers,
                               view<head_counts> counts) {
-  cache_core<Pool>& core = token.core;
   std::fill(counts.begin(), counts.end(), head_counts{});
-  token_queries<Pool>(core, token.item, token.position).keep(token.layer, queries);
-  if (!token.chooses()) return token_ranges<Pool>(token);
-
-  const shape& model = core.sizes.model;
-  const scope per = core.policy.aggregate.per;
-  const bool for_layer = per == scope::layer;
-  const bool stays = core.policy.persists();
-  selection& into = stays ? core.pending[static_cast<std::size_t>(token.item.seq)] : token.state().active_selection;
-  for_each_piece(for_layer ? executor{} : workers, for_layer ? 1 : model.kv_heads, [&](index_t piece, index_t thread) {
-    row_choices<Pool> choices(core, token.item, token.position, for_layer ? workers : executor{}, thread);
-    for (index_t head = piece * model.group(); head < (piece + 1) * model.group(); ++head) {
-      const choice_row row = row_for(model, per, token.layer, head);
-      if (head != row.first_head) continue;
-      counts[head].chosen = true;
-      counts[head].choice = choices.make(row, queries, into);
-    }
-  });
+  token_queries<Pool>(token.core, token.item, token.position).keep(token.layer, queries);
+  const bool for_layer = token.core.policy.aggregate.per == scope::layer;
+  if (for_layer && token.chooses()) choose_rows(token, {0, 1}, queries, workers, 0, counts);
   return token_ranges<Pool>(token);
+}
+/// The same for the rows of one KV head or less: whoever reads the KV head next makes them, as many at a time as there
+/// are threads, so that no thread waits between choosing and reading.
+/// @param thread  the number of the one that calls
+template <class Pool>
+void choose_due(const layer_token<Pool>& token, index_t kv_head, view<const float, 2> queries, index_t thread,
+                view<head_counts> counts) {
+  if (token.core.policy.aggregate.per == scope::layer || !token.chooses()) return;
+  const index_t group = token.core.sizes.model.group();
+  choose_rows(token, {kv_head * group, (kv_head + 1) * group}, queries, executor{}, thread, counts);
 }
 
 /// When a choice may be due of which a layer knows nothing; each from an item's last token.

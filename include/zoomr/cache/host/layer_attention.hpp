@@ -158,7 +158,7 @@ class layer_attention {
   // The slot of a token of the item.
   index_t slot(index_t t) const { return core_.state_of(item_).slot_end(item_.first + t); }
 
-  // Choices first, then reading. Tokens that read the same but for their last ones attend together, so that a draft
+  // Tokens that read the same but for their last ones attend together, so that a draft
   // reads its context once; others one after the other, since what a token chooses may depend on the one before. In a
   // second pass the last alone.
   void attend_chosen() {
@@ -289,13 +289,14 @@ class layer_attention {
     gather(state, tokens, heads, ranges, core_.cut.stretch(stretch), stretch);
   }
 
-  // Some tokens and one KV head. What is here already is touched before anything is asked for, so that it does not make
-  // room.
+  // Some tokens and one KV head, whose rows are made first. What is here already is touched before anything is asked
+  // for, so that it does not make room.
   // @param reads     of the first token
   // @param tokens    of the item; several if none makes a choice
   // @param attended  as attend_alike has said
   void attend_kv_head(const token_ranges<Pool>& reads, token_range tokens, index_t kv_head, index_t thread,
                       index_t attended) {
+    choose_due(reads.token(), kv_head, queries_[packed(tokens.first)], thread, counts(tokens.first));
     attend_token(reads, tokens, kv_head, thread, attended);
     const index_t settled = reads.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {

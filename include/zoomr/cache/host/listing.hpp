@@ -30,6 +30,7 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
     token_ranges<Pool> reads = choose_due(token, queries[packed], executor{}, counts);
     reads.resolve_once();
     for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
+      choose_due(token, kv_head, queries[packed], 0, counts);
       kv_head_ranges<Pool> found(reads, kv_head, 0);
       const index_t first = kv_head * model.group();
       for (index_t head = first; head < first + model.group(); head += reads.reader_heads()) {
