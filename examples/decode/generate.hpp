@@ -151,7 +151,7 @@ inline trace_facts facts_for_trace(const job& work) {
 }
 
 /// What is known of the policy of a run.
-struct run_policy {
+struct known_policy {
   std::string options;  // in words
   report::policy_facts facts;
   bool of_thoughts = false;
@@ -159,7 +159,7 @@ struct run_policy {
 
 /// On the host.
 template <class Placement, class T>
-run_report generate(job& work, const policy_choice& choice, session<Placement, T>& run, const run_policy& policy,
+run_report generate(job& work, const policy_choice& choice, session<Placement, T>& run, const known_policy& policy,
                     std::ostream* logits_out) {
   const auto file = for_run(work, work.given.pages_file, choice);
   std::optional<page_trace> pages;
@@ -206,7 +206,7 @@ inline bool lacks_thoughts(const job& work, const run_report& report) {
 template <class Placement, class T = float>
 run_report generate_on_host(job& work, const policy_choice& choice, model& net, std::ostream* logits_out) {
   std::optional<session<Placement, T>> run;
-  run_policy known;
+  known_policy known;
   with_policy(choice, [&]<class Policy>(const Policy& policy) {
     const tier_options& tiers = work.given.tiers;
     const auto open = [&](const auto& placed) {

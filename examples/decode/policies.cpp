@@ -9,7 +9,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_floating_point_v
 
-namespace decode::detail {
+namespace decode {
 namespace {
 
 template <class T>
@@ -75,24 +75,20 @@ void print_field(std::ostream& out, zoomr::summaries_attended field) {
 
 }  // namespace
 
-void add(std::vector<option>& all, const std::string& name, decltype(option::field) field) {
-  all.push_back({name, field});
-}
-
-std::string describe(const std::vector<option>& all) {
+std::string describe_options(const policy_options& all) {
   std::ostringstream out;
-  for (const option& each : all) {
+  for (const policy_option& each : all) {
     out << (out.tellp() > 0 ? " " : "") << each.name << '=';
     std::visit([&](const auto* field) { print_field(out, *field); }, each.field);
   }
   return out.str();
 }
 
-int apply(const std::vector<option>& all, const std::vector<std::string>& settings) {
+int set_options(const policy_options& all, const std::vector<std::string>& settings) {
   int applied = 0;
   for (const std::string& setting : settings) {
     if (setting.find('=') == std::string::npos) fail("--set ", setting, ": it must be component.field=value");
-    for (const option& each : all) {
+    for (const policy_option& each : all) {
       if (!setting.starts_with(each.name) || setting[each.name.size()] != '=') continue;
       const auto text = std::string_view(setting).substr(each.name.size() + 1);
       std::visit([&](auto* field) { parse_field(*field, text, setting); }, each.field);
@@ -102,10 +98,16 @@ int apply(const std::vector<option>& all, const std::vector<std::string>& settin
   return applied;
 }
 
-std::string option_names(const std::vector<option>& all) {
+std::string names_of_options(const policy_options& all) {
   std::string out;
-  for (const option& each : all) out += (out.empty() ? "" : ", ") + each.name;
+  for (const policy_option& each : all) out += (out.empty() ? "" : ", ") + each.name;
   return out;
+}
+
+namespace detail {
+
+void add_option(policy_options& all, const std::string& name, policy_option::pointer field) {
+  all.push_back({name, field});
 }
 
 void expect_no_less(const policy_choice& choice, index_t least_budget) {
@@ -123,4 +125,5 @@ void refuse_name(const std::string& name) {
   fail("there is no policy ", shown(name), "; known are ", names);
 }
 
-}  // namespace decode::detail
+}  // namespace detail
+}  // namespace decode

@@ -13,27 +13,17 @@
 
 namespace decode {
 
+/// A field of a policy that a setting names.
+struct policy_option {
+  using pointer = std::variant<bool*, index_t*, float*, zoomr::scope*, zoomr::pool*, zoomr::summaries_attended*>;
+  std::string name;  // component.field
+  pointer field;
+};
+using policy_options = std::vector<policy_option>;
+
 namespace detail {
 
-/// A field of a policy that a setting names.
-struct option {
-  std::string name;  // component.field
-  std::variant<bool*, index_t*, float*, zoomr::scope*, zoomr::pool*, zoomr::summaries_attended*> field;
-};
-void add(std::vector<option>& all, const std::string& name, decltype(option::field) field);
-
-/// Those of `policy`, which must outlive them.
-template <class Policy>
-std::vector<option> options_of(Policy& policy) {
-  std::vector<option> all;
-  zoomr::each_option(policy, [&](const std::string& name, auto& field) { add(all, name, &field); });
-  return all;
-}
-
-std::string describe(const std::vector<option>& all);
-int apply(const std::vector<option>& all, const std::vector<std::string>& settings);
-std::string option_names(const std::vector<option>& all);
-
+void add_option(policy_options& all, const std::string& name, policy_option::pointer field);
 void expect_no_less(const policy_choice& choice, index_t least_budget);
 void expect_possible(const policy_choice& choice, const char* problem);
 
@@ -42,23 +32,34 @@ void expect_possible(const policy_choice& choice, const char* problem);
 
 }  // namespace detail
 
+/// Those of `policy`, which must outlive them.
+template <class Policy>
+policy_options options_of(Policy& policy) {
+  policy_options all;
+  zoomr::each_option(policy, [&](const std::string& name, auto& field) { detail::add_option(all, name, &field); });
+  return all;
+}
+
 /// "zones.sinks=4 zones.recent=64 ..."
+std::string describe_options(const policy_options& all);
 template <class Policy>
 std::string describe(Policy policy) {
-  return detail::describe(detail::options_of(policy));
+  return describe_options(options_of(policy));
 }
 
 /// Applies the settings that name a field of this policy.
 /// @return how many did
+int set_options(const policy_options& all, const std::vector<std::string>& settings);
 template <class Policy>
 int apply(Policy& policy, const std::vector<std::string>& settings) {
-  return detail::apply(detail::options_of(policy), settings);
+  return set_options(options_of(policy), settings);
 }
 
 /// "zones.sinks, zones.recent, ...": what --set can set of a policy.
+std::string names_of_options(const policy_options& all);
 template <class Policy>
 std::string option_names(Policy policy) {
-  return detail::option_names(detail::options_of(policy));
+  return names_of_options(options_of(policy));
 }
 
 /// Calls visit(policy) with the policy of that name, its budget and settings applied.

@@ -32,7 +32,7 @@ void demo_page::add(subject& on, const problem_set& set, const run_choice& choic
     run_report said;
     said.policy = on.checkpoint + ", " + choice.policy;
     said.budget = choice.budget;
-    said.options = decode::detail::describe(policy.options);
+    said.options = describe_options(policy.options);
     take_counters(said, *run);
     recorded.add_to(*page_, on.words, said);
   });

@@ -24,7 +24,7 @@ void with_run(const run_choice& choice, needs& needed, zoomr::function_ref<void(
     const auto open = [&](std::optional<session<>>& run, model& net, index_t sequences, index_t tokens,
                           std::span<const zoomr::token_class> classes, index_t draft,
                           bool audit) { run.emplace(net, policy, sequences, tokens, classes, draft, audit); };
-    visit({detail::options_of(policy), stale(policy), facts, open});
+    visit({options_of(policy), stale(policy), facts, open});
   };
   const auto control = [&](auto policy) {
     if (policy.zone.recent > 1) policy.zone.recent = choice.window;
@@ -68,7 +68,7 @@ outcome run_policy(subject& on, const problem_set& set, const run_choice& choice
                 choice.audit);
     made = evaluation(*run, set, on.classes, forced, needed).run(passed);
     made.late = policy.late;
-    made.options = detail::describe(policy.options);
+    made.options = describe_options(policy.options);
   });
   return made;
 }
@@ -76,7 +76,7 @@ outcome run_policy(subject& on, const problem_set& set, const run_choice& choice
 bool takes(const run_choice& choice, const std::string& setting) {
   needs needed;
   bool does = false;
-  with_run(choice, needed, [&](const chosen_policy& policy) { does = detail::apply(policy.options, {setting}) > 0; });
+  with_run(choice, needed, [&](const chosen_policy& policy) { does = set_options(policy.options, {setting}) > 0; });
   return does;
 }
 
@@ -84,8 +84,8 @@ void check_policy(const run_choice& choice) {
   needs needed;
   with_run(choice, needed, [&](const chosen_policy& policy) {
     for (const std::string& setting : choice.settings) {
-      if (detail::apply(policy.options, {setting}) == 0)
-        fail(choice.policy, ": it has no option ", setting, ", but ", detail::option_names(policy.options));
+      if (set_options(policy.options, {setting}) == 0)
+        fail(choice.policy, ": it has no option ", setting, ", but ", names_of_options(policy.options));
     }
   });
 }

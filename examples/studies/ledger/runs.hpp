@@ -45,8 +45,8 @@ bool of_thoughts(const std::string& policy);
 
 /// The policy of a choice, of whatever type it is.
 struct chosen_policy {
-  std::vector<decode::detail::option> options;  // of a copy, which may be changed
-  bool late = false;                            // a choice serves the tokens after the one that made it
+  policy_options options;  // of a copy, which may be changed
+  bool late = false;       // a choice serves the tokens after the one that made it
   zoomr::function_ref<report::policy_facts(index_t tokens)> facts;
   /// Arguments as of a session.
   zoomr::function_ref<void(std::optional<session<>>& run, model& net, index_t sequences, index_t tokens,
