@@ -42,9 +42,7 @@ class grouped_step {
   grouped_step(const grouped_step&) = delete;
   grouped_step& operator=(const grouped_step&) = delete;
   grouped_step& operator=(grouped_step&&) = delete;
-  ~grouped_step() {
-    if (steps_ != nullptr) steps_->group_steps.clear();
-  }
+  ~grouped_step();
 
   /// Packed tokens of this pass.
   index_t tokens() const { return any().tokens(); }
@@ -56,41 +54,23 @@ class grouped_step {
   index_t packed(index_t item) const { return any().packed(item); }
   index_t items() const { return any().items(); }
   /// 2 if some group may ask for a second pass.
-  index_t passes() const {
-    index_t most = any().passes();
-    for (const step_type& group_step : steps_->group_steps) most = (std::max)(most, group_step.passes());
-    return most;
-  }
+  index_t passes() const;
   /// Why an item has failed in some group, or nullptr. It is committed in none.
-  const char* failure(index_t item) const {
-    const char* cause = any().failure(item);
-    for (const step_type& group_step : steps_->group_steps) cause = cause == nullptr ? group_step.failure(item) : cause;
-    return cause;
-  }
+  const char* failure(index_t item) const;
   /// The step of one group, for what differs between them: `slot`, `moved_slots`.
-  const step_type& group(index_t g) const {
-    any();
-    ZOOMR_EXPECTS(g >= 0 && g < groups(), "the step has no group " + std::to_string(g));
-    return steps_->group_steps[static_cast<std::size_t>(g)];
-  }
+  const step_type& group(index_t g) const;
 
   /// @param keys, values  of the layer's group, as of `step`
   template <class Number>
-  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values = {}) {
-    in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own, keys, values); });
-  }
+  void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values = {});
   template <class Number>
   void append(index_t layer, view<Number, 3> keys, view<Number, 3> values = {}) {
     append(layer, view<const Number, 3>(keys), view<const Number, 3>(values));
   }
-  void append(index_t layer) requires(!pool_of<Placement, T>::owns_pages) {
-    in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own); });
-  }
+  void append(index_t layer) requires(!pool_of<Placement, T>::owns_pages);
   /// @param queries, out  of the layer's group, as of `step`
   template <class Number>
-  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse = {}) {
-    in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
-  }
+  void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse = {});
   template <class Number>
   void attend(index_t layer, view<Number, 3> queries, view<Number, 3> out, view<float, 2> lse = {}) {
     attend(layer, view<const Number, 3>(queries), out, lse);
@@ -101,51 +81,22 @@ class grouped_step {
     in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, const_queries, visit); });
   }
   template <class Number>
-  void observe(index_t layer, view<Number, 3> queries) {
-    const view<const Number, 3> const_queries = queries;
-    in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, const_queries); });
-  }
+  void observe(index_t layer, view<Number, 3> queries);
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all
   /// groups. Groups that have not asked for it attend with the choices that they have.
   /// @param accepted  [items]  as of `step`
-  bool needs_second_pass(view<const index_t> accepted) {
-    share_failures();
-    bool first = true;
-    in_each([&](step_type& in) { first = in.ends_first_pass(accepted, in.queries_needed()); });
-    if (!first) return false;
-    std::vector<unsigned char>& takes_part = steps_->takes_part;
-    for (index_t i = 0; i < items(); ++i) {
-      takes_part[static_cast<std::size_t>(i)] = 0;
-      for (const step_type& group_step : steps_->group_steps) {
-        if (group_step.chooses_again(i, accepted[i])) takes_part[static_cast<std::size_t>(i)] = 1;
-      }
-    }
-    bool again = false;
-    in_each([&](step_type& in) {
-      again = in.pass_again(accepted, [&](index_t i) { return takes_part[static_cast<std::size_t>(i)] != 0; });
-    });
-    return again;
-  }
+  bool needs_second_pass(view<const index_t> accepted);
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
   /// Makes the first `accepted` tokens of each item part of its sequence, in all groups. The step is over.
   /// @param accepted  [items]  as of `step`
   /// @throws error(storage) as `step`: the items that it names are as they were before the step, in all groups; the
   /// others are committed
-  void commit(view<const index_t> accepted) {
-    share_failures();
-    in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
-    detail::commit_items(
-        accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
-        [&] { std::exchange(steps_, nullptr)->group_steps.clear(); });
-  }
+  void commit(view<const index_t> accepted);
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens.
-  void commit() {
-    ZOOMR_EXPECTS(items() == 1, "commit: say how many tokens of each item are accepted");
-    commit(taken(0));
-  }
+  void commit();
 
  private:
   template <class, class>
@@ -155,61 +106,168 @@ class grouped_step {
 
   index_t groups() const { return static_cast<index_t>(steps_->group_steps.size()); }
   // What is the same in all groups, the first one says.
-  const step_type& any() const {
-    ZOOMR_EXPECTS(steps_ != nullptr, "the step is over: begin another one");
-    return steps_->group_steps.front();
-  }
+  const step_type& any() const;
 
   template <class Work>
-  void in_each(Work work) {
-    for (index_t g = 0; g < groups(); ++g) {
-      detail::naming_group(g, [&] { work(steps_->group_steps[static_cast<std::size_t>(g)]); });
-    }
-  }
+  void in_each(Work work);
   // work(step, layer) in the group that has this layer.
   template <class Work>
-  void in_layer(const char* call, index_t layer, Work work) {
-    any();
-    steps_->groups.in_layer(call, layer, [&](grouped_layer at) {
-      work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer);
-    });
-  }
+  void in_layer(const char* call, index_t layer, Work work);
 
   // An item that has failed in one group has failed in all.
-  void share_failures() {
-    any();
-    for (index_t i = 0; pool_of<Placement, T>::may_fail && i < items(); ++i) {
-      const char* const cause = failure(i);
-      for (step_type& group_step : steps_->group_steps) {
-        if (cause == nullptr || group_step.at(i).failed) continue;
-        group_step.core_->failures[static_cast<std::size_t>(group_step.at(i).seq)] = cause;
-        group_step.at(i).failed = true;
-      }
-    }
-  }
+  void share_failures();
 
   // In all groups or in none.
-  bool commit_item(index_t item, index_t accepted) {
-    if (!prepare(0, item, accepted)) return false;
-    for (step_type& group_step : steps_->group_steps) finish_commit(*group_step.core_, group_step.at(item), accepted);
-    return true;
-  }
+  bool commit_item(index_t item, index_t accepted);
   // In group `g` and those after it, or in none of them.
-  bool prepare(index_t g, index_t item, index_t accepted) {
-    if (g == groups()) return true;
-    step_type& in = steps_->group_steps[static_cast<std::size_t>(g)];
-    if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
-    bool done = false;
-    ZOOMR_TRY { done = prepare(g + 1, item, accepted); }
-    ZOOMR_CATCH(const error& cause) {
-      undo_commit(*in.core_, in.at(item));
-      detail::rethrow();
-    }
-    if (!done) undo_commit(*in.core_, in.at(item));
-    return done;
-  }
+  bool prepare(index_t g, index_t item, index_t accepted);
 
   detail::grouped_steps<T, Placement>* steps_;
 };
+
+template <class T, class Placement>
+grouped_step<T, Placement>::~grouped_step() {
+  if (steps_ != nullptr) steps_->group_steps.clear();
+}
+
+template <class T, class Placement>
+index_t grouped_step<T, Placement>::passes() const {
+  index_t most = any().passes();
+  for (const step_type& group_step : steps_->group_steps) most = (std::max)(most, group_step.passes());
+  return most;
+}
+
+template <class T, class Placement>
+const char* grouped_step<T, Placement>::failure(index_t item) const {
+  const char* cause = any().failure(item);
+  for (const step_type& group_step : steps_->group_steps) cause = cause == nullptr ? group_step.failure(item) : cause;
+  return cause;
+}
+
+template <class T, class Placement>
+auto grouped_step<T, Placement>::group(index_t g) const -> const step_type& {
+  any();
+  ZOOMR_EXPECTS(g >= 0 && g < groups(), "the step has no group " + std::to_string(g));
+  return steps_->group_steps[static_cast<std::size_t>(g)];
+}
+
+template <class T, class Placement>
+template <class Number>
+void grouped_step<T, Placement>::append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
+  in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own, keys, values); });
+}
+
+template <class T, class Placement>
+void grouped_step<T, Placement>::append(index_t layer) requires(!pool_of<Placement, T>::owns_pages) {
+  in_layer("append", layer, [&](step_type& in, index_t own) {
+    if constexpr (!pool_of<Placement, T>::owns_pages) in.append(own);  // clang up to 15: as of any_kv_cache::tiers
+  });
+}
+
+template <class T, class Placement>
+template <class Number>
+void grouped_step<T, Placement>::attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out,
+                                        view<float, 2> lse) {
+  in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
+}
+
+template <class T, class Placement>
+template <class Number>
+void grouped_step<T, Placement>::observe(index_t layer, view<Number, 3> queries) {
+  const view<const Number, 3> const_queries = queries;
+  in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, const_queries); });
+}
+
+template <class T, class Placement>
+bool grouped_step<T, Placement>::needs_second_pass(view<const index_t> accepted) {
+  share_failures();
+  bool first = true;
+  in_each([&](step_type& in) { first = in.ends_first_pass(accepted, in.queries_needed()); });
+  if (!first) return false;
+  std::vector<unsigned char>& takes_part = steps_->takes_part;
+  for (index_t i = 0; i < items(); ++i) {
+    takes_part[static_cast<std::size_t>(i)] = 0;
+    for (const step_type& group_step : steps_->group_steps) {
+      if (group_step.chooses_again(i, accepted[i])) takes_part[static_cast<std::size_t>(i)] = 1;
+    }
+  }
+  bool again = false;
+  in_each([&](step_type& in) {
+    again = in.pass_again(accepted, [&](index_t i) { return takes_part[static_cast<std::size_t>(i)] != 0; });
+  });
+  return again;
+}
+
+template <class T, class Placement>
+void grouped_step<T, Placement>::commit(view<const index_t> accepted) {
+  share_failures();
+  in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
+  detail::commit_items(
+      accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
+      [&] { std::exchange(steps_, nullptr)->group_steps.clear(); });
+}
+
+template <class T, class Placement>
+void grouped_step<T, Placement>::commit() {
+  ZOOMR_EXPECTS(items() == 1, "commit: say how many tokens of each item are accepted");
+  commit(taken(0));
+}
+
+template <class T, class Placement>
+auto grouped_step<T, Placement>::any() const -> const step_type& {
+  ZOOMR_EXPECTS(steps_ != nullptr, "the step is over: begin another one");
+  return steps_->group_steps.front();
+}
+
+template <class T, class Placement>
+template <class Work>
+void grouped_step<T, Placement>::in_each(Work work) {
+  for (index_t g = 0; g < groups(); ++g) {
+    detail::naming_group(g, [&] { work(steps_->group_steps[static_cast<std::size_t>(g)]); });
+  }
+}
+
+template <class T, class Placement>
+template <class Work>
+void grouped_step<T, Placement>::in_layer(const char* call, index_t layer, Work work) {
+  any();
+  steps_->groups.in_layer(
+      call, layer, [&](grouped_layer at) { work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer); });
+}
+
+template <class T, class Placement>
+void grouped_step<T, Placement>::share_failures() {
+  any();
+  for (index_t i = 0; pool_of<Placement, T>::may_fail && i < items(); ++i) {
+    const char* const cause = failure(i);
+    for (step_type& group_step : steps_->group_steps) {
+      if (cause == nullptr || group_step.at(i).failed) continue;
+      group_step.core_->failures[static_cast<std::size_t>(group_step.at(i).seq)] = cause;
+      group_step.at(i).failed = true;
+    }
+  }
+}
+
+template <class T, class Placement>
+bool grouped_step<T, Placement>::commit_item(index_t item, index_t accepted) {
+  if (!prepare(0, item, accepted)) return false;
+  for (step_type& group_step : steps_->group_steps) finish_commit(*group_step.core_, group_step.at(item), accepted);
+  return true;
+}
+
+template <class T, class Placement>
+bool grouped_step<T, Placement>::prepare(index_t g, index_t item, index_t accepted) {
+  if (g == groups()) return true;
+  step_type& in = steps_->group_steps[static_cast<std::size_t>(g)];
+  if (!try_prepare_commit(*in.core_, in.at(item), accepted)) return false;
+  bool done = false;
+  ZOOMR_TRY { done = prepare(g + 1, item, accepted); }
+  ZOOMR_CATCH(const error& cause) {
+    undo_commit(*in.core_, in.at(item));
+    detail::rethrow();
+  }
+  if (!done) undo_commit(*in.core_, in.at(item));
+  return done;
+}
 
 }  // namespace zoomr::inline v0

@@ -8,6 +8,7 @@
 #include <zoomr/cache/saving/saved_sequence.hpp>
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
+#include <zoomr/core/compiled_flags.hpp>
 #include <zoomr/core/function_ref.hpp>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
@@ -176,7 +177,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// own.
   index_t block_heads() const { return core_->sizes.blocks.heads; }
   /// What a tiered placement has moved since the cache was made, for all sequences.
-  tier_statistics tiers() const requires tiered_placement<placement_type> { return core_->pool.stats(); }
+  tier_statistics tiers() const requires tiered_placement<Placement>;
 
   /// Whether attention would find a slot of a KV head in memory now, without waiting for a transfer. It moves
   /// nothing, and does not count as a use.
@@ -258,3 +259,6 @@ kv_cache(shape, Policy, config) -> kv_cache<Policy, float>;
 }  // namespace zoomr::inline v0
 
 #include <zoomr/kv_cache.inl>
+
+#define ZOOMR_HAS_CACHE
+#include <zoomr/compiled.inl>

@@ -121,13 +121,23 @@ slot_map any_kv_cache<T, Placement>::slots_of(sequence seq, index_t layer, index
   return state.slots_of(expect_kv_lane(layer, kv_head));
 }
 
+// clang up to 15 instantiates, with the class, members too whose constraints do not hold: hence `if constexpr`.
+template <class T, class Placement>
+tier_statistics any_kv_cache<T, Placement>::tiers() const requires tiered_placement<Placement> {
+  if constexpr (tiered_placement<Placement>) return core_->pool.stats();
+  return {};
+}
+
 template <class T, class Placement>
 bool any_kv_cache<T, Placement>::in_memory(sequence seq, index_t layer, index_t kv_head,
                                            index_t slot) const requires tiered_placement<Placement> {
   const detail::sequence_state& state = open_lane(seq, layer, kv_head);
   ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "in_memory: there is no such slot");
   const index_t page = state.pages[static_cast<std::size_t>(slot / page_tokens)];
-  return page >= 0 && core_->pool.in_memory(core_->pool.piece_of(layer, kv_head), page);
+  if constexpr (tiered_placement<Placement>) {
+    return page >= 0 && core_->pool.in_memory(core_->pool.piece_of(layer, kv_head), page);
+  }
+  return false;
 }
 
 template <class T, class Placement>

@@ -28,3 +28,6 @@ struct engine_pages {
 static_assert(component<engine_pages>);
 
 }  // namespace zoomr::inline v0
+
+#define ZOOMR_HAS_ENGINE_PAGES
+#include <zoomr/compiled.inl>

@@ -35,3 +35,6 @@ struct tiered {
 static_assert(component<tiered<>>);
 
 }  // namespace zoomr::inline v0
+
+#define ZOOMR_HAS_TIERED
+#include <zoomr/compiled.inl>
