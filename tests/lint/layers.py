@@ -61,7 +61,7 @@ cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device
 cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
 cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
-vocabulary.hpp zoomr.hpp zoomr.cuh
+vocabulary.hpp zoomr.hpp compiled.hpp zoomr.cuh
 """.split()
 LAYERS = {}  # entry of ORDER: its layer
 for entry in ORDER:
