@@ -8,12 +8,13 @@
 
 #include <support/simt/block.hpp>
 
-#include <algorithm>  // std::find
-#include <chrono>     // std::chrono::steady_clock
-#include <cstddef>    // std::byte
-#include <deque>      // std::deque
-#include <map>        // std::map
-#include <utility>    // std::exchange
+#include <algorithm>   // std::find
+#include <chrono>      // std::chrono::steady_clock
+#include <cstddef>     // std::byte
+#include <deque>       // std::deque
+#include <functional>  // std::function
+#include <map>         // std::map
+#include <utility>     // std::exchange
 
 namespace simt {
 
