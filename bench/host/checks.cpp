@@ -5,7 +5,7 @@
 // No bytes are counted and no ceiling applies.
 // Checked: a right pass is accepted; keys that come after their layer's queries, queries without keys, keys of another
 // shape and a layer that is left out are refused.
-#include <zoomr/cache/state/step_layers.hpp>
+#include <zoomr/cache/planning/step_layers.hpp>
 #include <zoomr/core/view.hpp>
 
 #include "../support/check.hpp"

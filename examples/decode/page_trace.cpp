@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "page_trace.hpp"
 
-#include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/choosing/chooser.hpp>
 
 #include <algorithm>  // std::min
 

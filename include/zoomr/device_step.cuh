@@ -3,7 +3,7 @@
 // append, attend, restart) are apart, so that what is enqueued can be captured as a graph and replayed for later steps.
 #pragma once
 
-#include <zoomr/cache/device/launches.cuh>
+#include <zoomr/cache/device/launching/launches.cuh>
 
 namespace zoomr::inline v0 {
 
@@ -15,7 +15,7 @@ namespace zoomr::inline v0 {
 /// and returns at once. All steps of a cache use one stream, or streams that the caller orders.
 ///
 /// A call that is forgotten, comes twice or out of its order is a `precondition_error`, as on the host
-/// (cache/state/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
+/// (cache/planning/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
 ///
 /// For a graph: `upload`, which is never part of a graph; then capture `start`, `append` and `attend` of a step begun
 /// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a

@@ -3,9 +3,9 @@
 // pending until then; a step that is dropped without commit never happened.
 #pragma once
 
+#include <zoomr/cache/host/attending/layer_attention.hpp>
+#include <zoomr/cache/host/attending/listing.hpp>
 #include <zoomr/cache/host/commit.hpp>
-#include <zoomr/cache/host/layer_attention.hpp>
-#include <zoomr/cache/host/listing.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/core/function_ref.hpp>
@@ -21,7 +21,7 @@ namespace zoomr::inline v0 {
 /// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
 /// if it says so the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice or
-/// too early is a `precondition_error` (cache/state/step_layers.hpp); items of which no token is accepted need none.
+/// too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need none.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   using pool_type = pool_of<Placement, T>;

@@ -2,8 +2,8 @@
 // Small values of a cache by themselves: what counts mean, which capacities are refused, and the log of choices.
 #include <doctest/doctest.h>
 #include <zoomr/cache/config.hpp>
-#include <zoomr/cache/state/selection.hpp>
 #include <zoomr/cache/statistics.hpp>
+#include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/engine_memory.hpp>
 #include <zoomr/paging/tiers/tier_statistics.hpp>
 

@@ -45,21 +45,21 @@ policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hp
 presets/ presets/table.hpp
 L6:
 cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
-cache/state/query_memory.hpp cache/state/selection.hpp cache/state/moved_positions.hpp cache/state/token_state.hpp cache/state/voter_table.hpp cache/state/layout.hpp
-cache/state/plan.hpp cache/state/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
+cache/tokens/query_memory.hpp cache/tokens/selection.hpp cache/tokens/moved_positions.hpp cache/tokens/token_state.hpp cache/planning/voter_table.hpp cache/planning/layout.hpp
+cache/planning/plan.hpp cache/planning/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
-cache/host/key_masses.hpp cache/host/sequence_state.hpp cache/host/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction/eviction_room.hpp cache/host/half_queries.hpp cache/host/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/key_scores.hpp cache/host/token_queries.hpp cache/host/token_ranges.hpp cache/host/due_choices.hpp cache/host/audit.hpp cache/host/layer_attention.hpp cache/host/listing.hpp
+cache/host/choosing/key_masses.hpp cache/host/sequence_state.hpp cache/host/choosing/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
+cache/host/eviction/eviction_room.hpp cache/host/attending/half_queries.hpp cache/host/attending/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/attending/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/choosing/key_scores.hpp cache/host/choosing/token_queries.hpp cache/host/choosing/token_ranges.hpp cache/host/choosing/due_choices.hpp cache/host/attending/audit.hpp cache/host/attending/layer_attention.hpp cache/host/attending/listing.hpp
 cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp
 cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
-cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/table.cuh cache/device/sequence.cuh
+cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/memory/table.cuh cache/device/memory/sequence.cuh
 paging/device_arena.cuh
-cache/device/sizes.cuh cache/device/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/layout.cuh cache/device/choosing/summaries.cuh
-cache/device/kernels.cuh cache/device/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/layer_kernel.cuh
-cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/rows.cuh
-cache/device/eviction/eviction_kernels.cuh cache/device/uploads.cuh cache/device/page_tables.cuh cache/device/planned_tokens.cuh cache/device/core.cuh
-cache/device/eviction/token_eviction.cuh cache/device/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
-cache/device/checks.cuh cache/device/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
+cache/device/memory/sizes.cuh cache/device/memory/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/memory/layout.cuh cache/device/choosing/summaries.cuh
+cache/device/launching/kernels.cuh cache/device/launching/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/launching/layer_kernel.cuh
+cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/launching/rows.cuh
+cache/device/eviction/eviction_kernels.cuh cache/device/memory/uploads.cuh cache/device/memory/page_tables.cuh cache/device/memory/planned_tokens.cuh cache/device/core.cuh
+cache/device/eviction/token_eviction.cuh cache/device/launching/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
+cache/device/checks.cuh cache/device/launching/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
 vocabulary.hpp zoomr.hpp compiled.hpp zoomr.cuh
 """.split()
@@ -71,8 +71,8 @@ for entry in ORDER:
         LAYERS[entry] = layer
 ORDER = list(LAYERS)
 # Lowest first. The root has two places: what an engine calls, and, of L7, what includes everything.
-FOLDERS = ("core math paging policy presets attention cache cache/state cache/host cache/saving cache/device root "
-           "zoomr").split()
+FOLDERS = ("core math paging policy presets attention cache cache/tokens cache/planning cache/state cache/host "
+           "cache/saving cache/device root zoomr").split()
 LONGEST = 400
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
 DESIGN = pathlib.Path(__file__).parents[2] / "docs" / "design.md"
@@ -186,7 +186,7 @@ PLANTED = [  # header, what is added at its end (or, with None, taken away), and
     ("policy/select/select_none.hpp", "#include <zoomr/policy/aggregate/head_votes.hpp>", "policy/select/select_none.hpp: sibling include"),
     ("policy/placement/placement.hpp", "#include <zoomr/policy/compose.hpp>", "policy/placement/placement.hpp: upward include"),
     ("presets/full.hpp", "#include <zoomr/presets/quest.hpp>", "presets/full.hpp: sibling include"),
-    ("cache/state/plan.hpp", "#include <zoomr/cache/host/core.hpp>", "cache/state/plan.hpp: upward include"),
+    ("cache/planning/plan.hpp", "#include <zoomr/cache/host/core.hpp>", "cache/planning/plan.hpp: upward include"),
     ("policy/zones.hpp", '#include "concepts.hpp"', 'policy/zones.hpp: "concepts.hpp" must be included as'),
     ("policy/segment.hpp", "#include <zoomr/segments.hpp>", "policy/segment.hpp: <zoomr/segments.hpp> does not exist"),
     ("math/newcomer.hpp", SPDX + "\n#pragma once", "math/newcomer.hpp: has no place in the layers"),

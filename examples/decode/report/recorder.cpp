@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recorder.hpp"
 
-#include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/math/order.hpp>
 #include <zoomr/math/softmax.hpp>
 

@@ -2,9 +2,9 @@
 // L4. Exact attention over the chosen tokens: one pass over the ranges, page by page, for all query heads that
 // share a KV head, so that each key and value is read once. KV heads that read the same ranges may share the pass.
 //
-// cache/host/layer_attention.hpp calls it for the ranges of one KV head, or of several; a prompt has tiles of its own
-// (cache/host/prompt_attention.hpp). A KV lane over tiers brings the page in `key`, and keeps it until a few others are
-// asked for: two are, before a page is done with.
+// cache/host/attending/layer_attention.hpp calls it for the ranges of one KV head, or of several; a prompt has tiles of
+// its own (cache/host/attending/prompt_attention.hpp). A KV lane over tiers brings the page in `key`, and keeps it
+// until a few others are asked for: two are, before a page is done with.
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>

@@ -2,9 +2,9 @@
 // L4. What several query tokens attend to, as one list: so that keys and values which they have in common are read
 // once.
 //
-// query_tile_kernel (cache/device/rows.cuh) joins the ranges of a draft's tokens after they have been resolved, and
-// before gather_attend reads the joined list. Between two adjacent ends of any of the ranges all slots are attended by
-// the same tokens: such pieces, each with a bit for each token, are the list.
+// query_tile_kernel (cache/device/launching/rows.cuh) joins the ranges of a draft's tokens after they have been
+// resolved, and before gather_attend reads the joined list. Between two adjacent ends of any of the ranges all slots
+// are attended by the same tokens: such pieces, each with a bit for each token, are the list.
 #pragma once
 
 #include <zoomr/attention/resolve.cuh>

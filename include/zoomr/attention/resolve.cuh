@@ -2,8 +2,8 @@
 // L4. Device twin of resolve.hpp: a block turns levels into the same ranges. Each thread holds the parts of a few
 // segments; the end of what was attended before it says whether they touch, prefix sums say where they go.
 //
-// layer_kernel (cache/device/layer_kernel.cuh) resolves what it has just chosen in the same block. The ranges are read
-// by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
+// layer_kernel (cache/device/launching/layer_kernel.cuh) resolves what it has just chosen in the same block. The ranges
+// are read by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>

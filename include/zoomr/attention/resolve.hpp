@@ -4,7 +4,7 @@
 //
 // Segments, zones and levels speak of positions, ranges of slots: a KV lane's slot_map turns one into the other here,
 // and what attends afterwards knows slots alone. The host asks for each KV head or query head that reads ranges of its
-// own (cache/host/token_ranges.hpp).
+// own (cache/host/choosing/token_ranges.hpp).
 #pragma once
 
 #include <zoomr/policy/slot_map.hpp>

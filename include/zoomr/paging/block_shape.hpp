@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. What moves between tiers: blocks. A page has one in each layer, or one in each layer for each KV head. Which of
-// the two is decided once for a cache, by its policy (cache/state/layout.hpp).
+// the two is decided once for a cache, by its policy (cache/planning/layout.hpp).
 #pragma once
 
 #include <zoomr/core/shape.hpp>

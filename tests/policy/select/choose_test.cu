@@ -42,7 +42,7 @@ struct chosen {
   }
 };
 
-// ---- the host's way, as in cache/host/chooser.hpp ----
+// ---- the host's way, as in cache/host/choosing/chooser.hpp ----
 
 void begin(question& asked) {
   const zone_bounds zone = asked.of.zone;

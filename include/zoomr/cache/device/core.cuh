@@ -7,14 +7,14 @@
 // tables on the device. A page that is given back here is written only by what is enqueued later.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
-#include <zoomr/cache/device/page_tables.cuh>
-#include <zoomr/cache/device/planned_tokens.cuh>
-#include <zoomr/cache/device/sequence.cuh>
-#include <zoomr/cache/device/uploads.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
+#include <zoomr/cache/device/memory/page_tables.cuh>
+#include <zoomr/cache/device/memory/planned_tokens.cuh>
+#include <zoomr/cache/device/memory/sequence.cuh>
+#include <zoomr/cache/device/memory/uploads.cuh>
+#include <zoomr/cache/planning/voter_table.hpp>
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
-#include <zoomr/cache/state/voter_table.hpp>
 #include <zoomr/core/table.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 

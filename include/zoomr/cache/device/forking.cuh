@@ -6,7 +6,7 @@
 // lists them, before the kernels of its pass; a fork after the steps that have made the sequence what it is.
 #pragma once
 
-#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/launching/pass.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
 
 namespace zoomr::inline v0::detail {

@@ -8,7 +8,7 @@
 // that is `finish_commit`.
 #pragma once
 
-#include <zoomr/cache/host/due_choices.hpp>
+#include <zoomr/cache/host/choosing/due_choices.hpp>
 #include <zoomr/cache/host/eviction/token_eviction.hpp>
 
 #include <algorithm>  // std::max

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <zoomr/attention/stretches.hpp>
-#include <zoomr/cache/host/chooser.hpp>
-#include <zoomr/cache/host/cut_states.hpp>
+#include <zoomr/cache/host/attending/cut_states.hpp>
+#include <zoomr/cache/host/attending/half_queries.hpp>
+#include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/cache/host/eviction/eviction_room.hpp>
-#include <zoomr/cache/host/half_queries.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
-#include <zoomr/cache/host/key_masses.hpp>
-#include <zoomr/cache/state/layout.hpp>
-#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/host/choosing/key_masses.hpp>
+#include <zoomr/cache/planning/layout.hpp>
 #include <zoomr/cache/statistics.hpp>
+#include <zoomr/cache/tokens/token_state.hpp>
 
 #include <algorithm>  // std::copy_n, std::max
 #include <cstddef>    // std::byte, std::ptrdiff_t

@@ -3,9 +3,9 @@
 // `config.threads`.
 #pragma once
 
-#include <zoomr/cache/host/chooser.hpp>
+#include <zoomr/cache/host/attending/prompt_attention.hpp>
+#include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/cache/host/eviction/observation.hpp>
-#include <zoomr/cache/host/prompt_attention.hpp>
 #include <zoomr/core/token_range.hpp>
 
 #include <vector>  // std::vector

@@ -3,8 +3,8 @@
 // pages, commit tokens. A state is a `token_state`, with whatever else its cache keeps.
 #pragma once
 
+#include <zoomr/cache/planning/plan.hpp>
 #include <zoomr/cache/state/erasable.hpp>
-#include <zoomr/cache/state/plan.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/core/table.hpp>
 

@@ -4,7 +4,7 @@
 // both from counts alone, so that it copies what is shared, and nothing that comes later can lack a page.
 #pragma once
 
-#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/planning/layout.hpp>
 #include <zoomr/cache/state/sequences.hpp>
 #include <zoomr/core/table.hpp>
 

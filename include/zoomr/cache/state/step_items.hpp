@@ -5,8 +5,8 @@
 // that has one. Nothing here touches keys or the device; what a call does beside this is `step`'s or `device_step`'s.
 #pragma once
 
+#include <zoomr/cache/planning/step_layers.hpp>
 #include <zoomr/cache/state/sequences.hpp>
-#include <zoomr/cache/state/step_layers.hpp>
 #include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::min

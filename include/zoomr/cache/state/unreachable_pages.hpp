@@ -4,8 +4,8 @@
 // a query reads its zones and summary tokens alone, and zones only move on.
 #pragma once
 
-#include <zoomr/cache/state/layout.hpp>
-#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/planning/layout.hpp>
+#include <zoomr/cache/tokens/token_state.hpp>
 #include <zoomr/paging/page_pool.hpp>
 
 #include <algorithm>  // std::lower_bound, std::max, std::min

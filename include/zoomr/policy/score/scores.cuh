@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Device twin of the scoring in cache/host/chooser.hpp: the heads of one KV head ask all segments at once. A warp
-// takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them, and the tree
-// that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a thread still
+// L4. Device twin of the scoring in cache/host/choosing/chooser.hpp: the heads of one KV head ask all segments at once.
+// A warp takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them, and the
+// tree that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a thread still
 // holds.
 #pragma once
 
@@ -42,7 +42,7 @@ inline constexpr index_t scored_heads = Group <= 1    ? 1
                                         : Group <= 16 ? 16
                                                       : 32;
 
-/// One warp's part of scoring, in a cache's layer_kernel (cache/device/layer_kernel.cuh).
+/// One warp's part of scoring, in a cache's layer_kernel (cache/device/launching/layer_kernel.cuh).
 template <index_t Heads, index_t HeadDim, class Scorer, class Number, class Summary>
 struct scoring_warp {
   static constexpr index_t at_once = warp_lanes / Heads;  // segments that are scored at once

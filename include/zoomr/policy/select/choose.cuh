@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Device twin of what the host's chooser does before and after scoring (cache/host/chooser.hpp): counts what can be
-// attended of each segment, then takes the best of them with any selector that is a walk with limits.
+// L4. Device twin of what the host's chooser does before and after scoring (cache/host/choosing/chooser.hpp): counts
+// what can be attended of each segment, then takes the best of them with any selector that is a walk with limits.
 //
 // layer_kernel and choose_for_all_kernel (cache/device/choosing/choices.cuh) call it. A row's segments are shared out
 // once: thread `id % threads` reads and writes all that belongs to segment `id`, from its count to its level.

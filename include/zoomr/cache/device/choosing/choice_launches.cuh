@@ -8,8 +8,8 @@
 #pragma once
 
 #include <zoomr/cache/device/choosing/summaries.cuh>
-#include <zoomr/cache/device/layer_kernel.cuh>
-#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/launching/layer_kernel.cuh>
+#include <zoomr/cache/device/launching/pass.cuh>
 #include <zoomr/cache/device/voting/voter_launches.cuh>
 
 #include <algorithm>  // std::min

@@ -8,7 +8,7 @@
 // (choice_launches.cuh).
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/policy/aggregate/aggregation.cuh>
 #include <zoomr/policy/aggregate/head_votes.cuh>
 #include <zoomr/policy/score/scores.cuh>

@@ -4,7 +4,7 @@
 // segments of that sequence are summarised again. Over tiers keys are read in the host's memory.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/policy/score/scores.cuh>
 #include <zoomr/policy/summarize/by_dimension.cuh>
 

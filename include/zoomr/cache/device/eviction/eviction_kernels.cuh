@@ -7,7 +7,7 @@
 // (token_eviction.cuh).
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/vectors.cuh>
 
 namespace zoomr::inline v0::detail {

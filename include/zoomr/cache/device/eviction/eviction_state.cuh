@@ -8,8 +8,8 @@
 #pragma once
 
 #include <zoomr/cache/device/eviction/observation.cuh>
-#include <zoomr/cache/state/layout.hpp>
-#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/planning/layout.hpp>
+#include <zoomr/cache/tokens/token_state.hpp>
 #include <zoomr/policy/slot_map.hpp>
 
 namespace zoomr::inline v0::detail {

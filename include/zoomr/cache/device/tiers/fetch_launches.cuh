@@ -7,8 +7,8 @@
 #pragma once
 
 #include <zoomr/attention/gather.cuh>
-#include <zoomr/cache/device/kernels.cuh>
-#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/launching/kernels.cuh>
+#include <zoomr/cache/device/launching/pass.cuh>
 #include <zoomr/cache/device/tiers/ahead.cuh>
 #include <zoomr/cache/device/tiers/fetching.cuh>
 #include <zoomr/cache/device/tiers/placing.cuh>

@@ -17,7 +17,7 @@
 // never older than its page, and goes without being written back.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 
 namespace zoomr::inline v0::detail {

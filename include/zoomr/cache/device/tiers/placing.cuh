@@ -4,7 +4,7 @@
 // at which requests run out, and how many frames each stretch gives; give_frames_kernel gives them.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 
 namespace zoomr::inline v0::detail {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a device cache keeps for heads that vote: the last queries of these heads, what they have found in each
-// segment, and working memory for one choice of each sequence. The host's half: cache/state/voter_table.hpp,
-// cache/host/key_masses.hpp.
+// segment, and working memory for one choice of each sequence. The host's half: cache/planning/voter_table.hpp,
+// cache/host/choosing/key_masses.hpp.
 #pragma once
 
-#include <zoomr/cache/device/sizes.cuh>
-#include <zoomr/cache/state/voter_table.hpp>
+#include <zoomr/cache/device/memory/sizes.cuh>
+#include <zoomr/cache/planning/voter_table.hpp>
 #include <zoomr/core/carver.hpp>
 #include <zoomr/core/device/streams.cuh>
 #include <zoomr/policy/concepts.hpp>

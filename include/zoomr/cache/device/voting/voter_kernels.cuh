@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Queries of the heads that vote are remembered, and asked what they find in each segment: device twin of
-// cache/host/key_scores.hpp (`shares_of_voters`).
+// cache/host/choosing/key_scores.hpp (`shares_of_voters`).
 //
 //   mass(query, voter, segment)  = scorer(logits of the voter's query with the segment's keys between the zones)
 //   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query knows
@@ -8,7 +8,7 @@
 // integers, so that blocks and threads may share the work in any way.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/math/dot.cuh>
 #include <zoomr/policy/lane_logits.hpp>

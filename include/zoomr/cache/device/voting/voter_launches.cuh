@@ -5,7 +5,7 @@
 #pragma once
 
 #include <zoomr/cache/device/choosing/choices.cuh>
-#include <zoomr/cache/device/pass.cuh>
+#include <zoomr/cache/device/launching/pass.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 #include <zoomr/policy/aggregate/head_posterior.cuh>
 

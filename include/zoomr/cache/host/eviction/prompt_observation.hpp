@@ -9,7 +9,7 @@
 // those of the eviction before.
 #pragma once
 
-#include <zoomr/cache/host/token_queries.hpp>
+#include <zoomr/cache/host/choosing/token_queries.hpp>
 #include <zoomr/core/function_ref.hpp>
 
 namespace zoomr::inline v0::detail {

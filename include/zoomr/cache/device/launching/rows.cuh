@@ -11,7 +11,7 @@
 
 #include <zoomr/attention/gather.cuh>
 #include <zoomr/attention/query_tile.cuh>
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 
 namespace zoomr::inline v0::detail {
 

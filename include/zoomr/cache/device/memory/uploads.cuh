@@ -7,7 +7,7 @@
 // step moves on. What a cache is told once, when it is made, goes the same way, in memory of its own.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/streams.cuh>
 
 #include <cstring>  // std::memcpy

@@ -10,8 +10,8 @@
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
-#include <zoomr/cache/host/audit.hpp>
-#include <zoomr/cache/host/due_choices.hpp>
+#include <zoomr/cache/host/attending/audit.hpp>
+#include <zoomr/cache/host/choosing/due_choices.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
 #include <cmath>      // std::exp

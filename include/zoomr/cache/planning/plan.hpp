@@ -4,9 +4,9 @@
 // is known from the start.
 #pragma once
 
+#include <zoomr/cache/planning/layout.hpp>
 #include <zoomr/cache/sequence.hpp>
-#include <zoomr/cache/state/layout.hpp>
-#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/tokens/token_state.hpp>
 
 #include <algorithm>  // std::max, std::min
 #include <string>     // std::to_string

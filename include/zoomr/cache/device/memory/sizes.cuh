@@ -9,10 +9,10 @@
 #include <zoomr/attention/token_list.cuh>
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/device/eviction/eviction_state.cuh>
-#include <zoomr/cache/device/table.cuh>
-#include <zoomr/cache/state/layout.hpp>
-#include <zoomr/cache/state/plan.hpp>
-#include <zoomr/cache/state/token_state.hpp>
+#include <zoomr/cache/device/memory/table.cuh>
+#include <zoomr/cache/planning/layout.hpp>
+#include <zoomr/cache/planning/plan.hpp>
+#include <zoomr/cache/tokens/token_state.hpp>
 
 #include <algorithm>  // std::clamp, std::max, std::min
 #include <string>     // std::to_string

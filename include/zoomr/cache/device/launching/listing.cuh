@@ -3,7 +3,7 @@
 // token reads. Both kernels read what the step's own kernels read (rows.cuh), and can be part of a graph.
 #pragma once
 
-#include <zoomr/cache/device/kernels.cuh>
+#include <zoomr/cache/device/launching/kernels.cuh>
 
 namespace zoomr::inline v0::detail {
 

@@ -2,9 +2,9 @@
 // L6. The tokens of a step's tables, as the host plans them. A core is a device_core.
 #pragma once
 
-#include <zoomr/cache/device/sequence.cuh>
-#include <zoomr/cache/device/table.cuh>
-#include <zoomr/cache/state/plan.hpp>
+#include <zoomr/cache/device/memory/sequence.cuh>
+#include <zoomr/cache/device/memory/table.cuh>
+#include <zoomr/cache/planning/plan.hpp>
 
 #include <algorithm>  // std::max
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/choosing/choices.cuh>
-#include <zoomr/cache/device/kernels.cuh>
+#include <zoomr/cache/device/launching/kernels.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 
 namespace zoomr::inline v0::detail {

@@ -5,9 +5,9 @@
 // other choices come after the last layer, from the queries that were kept for them.
 #pragma once
 
-#include <zoomr/cache/host/key_scores.hpp>
-#include <zoomr/cache/host/token_queries.hpp>
-#include <zoomr/cache/host/token_ranges.hpp>
+#include <zoomr/cache/host/choosing/key_scores.hpp>
+#include <zoomr/cache/host/choosing/token_queries.hpp>
+#include <zoomr/cache/host/choosing/token_ranges.hpp>
 
 #include <algorithm>  // std::fill
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <zoomr/attention/query_tile.cuh>
-#include <zoomr/cache/device/sizes.cuh>
-#include <zoomr/cache/device/table.cuh>
+#include <zoomr/cache/device/memory/sizes.cuh>
+#include <zoomr/cache/device/memory/table.cuh>
 #include <zoomr/paging/device_arena.cuh>
 
 namespace zoomr::inline v0::detail {

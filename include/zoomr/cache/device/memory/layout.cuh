@@ -7,7 +7,7 @@
 // tiered placement writes nothing but the arena (ahead.cuh).
 #pragma once
 
-#include <zoomr/cache/device/common_arrays.cuh>
+#include <zoomr/cache/device/memory/common_arrays.cuh>
 #include <zoomr/cache/device/voting/voter_arrays.cuh>
 
 #include <type_traits>  // std::conditional_t

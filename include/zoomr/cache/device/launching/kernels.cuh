@@ -8,7 +8,7 @@
 // three uses shared memory or barriers.
 #pragma once
 
-#include <zoomr/cache/device/layout.cuh>
+#include <zoomr/cache/device/memory/layout.cuh>
 
 namespace zoomr::inline v0::detail {
 

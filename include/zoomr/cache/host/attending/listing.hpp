@@ -3,7 +3,7 @@
 // are made and resolved as for `attend`, in the same order, and nothing of keys or values is read.
 #pragma once
 
-#include <zoomr/cache/host/due_choices.hpp>
+#include <zoomr/cache/host/choosing/due_choices.hpp>
 #include <zoomr/core/function_ref.hpp>
 
 namespace zoomr::inline v0::detail {

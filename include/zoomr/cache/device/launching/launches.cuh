@@ -10,8 +10,8 @@
 #include <zoomr/cache/device/choosing/choice_launches.cuh>
 #include <zoomr/cache/device/eviction/token_eviction.cuh>
 #include <zoomr/cache/device/forking.cuh>
-#include <zoomr/cache/device/listing.cuh>
-#include <zoomr/cache/device/rows.cuh>
+#include <zoomr/cache/device/launching/listing.cuh>
+#include <zoomr/cache/device/launching/rows.cuh>
 #include <zoomr/cache/device/tiers/fetch_launches.cuh>
 
 namespace zoomr::inline v0::detail {

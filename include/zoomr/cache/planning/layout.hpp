@@ -5,9 +5,9 @@
 #pragma once
 
 #include <zoomr/cache/config.hpp>
-#include <zoomr/cache/state/query_memory.hpp>
-#include <zoomr/cache/state/selection.hpp>
-#include <zoomr/cache/state/voter_table.hpp>
+#include <zoomr/cache/planning/voter_table.hpp>
+#include <zoomr/cache/tokens/query_memory.hpp>
+#include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/policy/any_policy.hpp>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Working memory for attention that several threads share along slots: a state for each stretch and query, so that
-// pieces of work are stretches of some KV heads (cache/host/layer_attention.hpp).
+// pieces of work are stretches of some KV heads (cache/host/attending/layer_attention.hpp).
 #pragma once
 
 #include <zoomr/attention/stretches.hpp>
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
-#include <zoomr/cache/state/layout.hpp>
+#include <zoomr/cache/planning/layout.hpp>
 #include <zoomr/core/table.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min

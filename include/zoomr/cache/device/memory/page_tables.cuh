@@ -3,9 +3,9 @@
 // engine says; and which of them a step must tell the device of. A core is a device_core.
 #pragma once
 
-#include <zoomr/cache/device/sequence.cuh>
-#include <zoomr/cache/device/sizes.cuh>
-#include <zoomr/cache/device/uploads.cuh>
+#include <zoomr/cache/device/memory/sequence.cuh>
+#include <zoomr/cache/device/memory/sizes.cuh>
+#include <zoomr/cache/device/memory/uploads.cuh>
 #include <zoomr/cache/state/engine_tables.hpp>
 #include <zoomr/cache/state/shared_writes.hpp>
 

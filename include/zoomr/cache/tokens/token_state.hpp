@@ -2,7 +2,7 @@
 // L6. The tokens of one sequence, its segments and its pages: what the caches of host and device keep alike.
 #pragma once
 
-#include <zoomr/cache/state/moved_positions.hpp>
+#include <zoomr/cache/tokens/moved_positions.hpp>
 #include <zoomr/core/table.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>

@@ -3,7 +3,7 @@
 //
 //   asked    = query source(query of the head, sum over the open segment)
 //   score    = scorer(asked, summary of the KV head)               for each head and segment
-//           or scorer(logits of asked with the segment's keys)     cache/host/key_scores.hpp
+//           or scorer(logits of asked with the segment's keys)     cache/host/choosing/key_scores.hpp
 //   votes   += aggregator(scores of the heads of one layer)        for each layer of the row
 //   levels   = selector(segments, best first by votes)
 // A score is a logit before its scale, cap and bias; votes are integers, of which the highest are best, ties to the
