@@ -9,7 +9,6 @@ using namespace zoomr;
 struct daily {
   using role = role::refresh;
   static constexpr bool second_pass = false;
-  static constexpr bool each_token() { return false; }
   constexpr refresh_action due(const token_event&) const { return refresh_action::keep; }
   friend constexpr bool operator==(const daily&, const daily&) = default;
 };
