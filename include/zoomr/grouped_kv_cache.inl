@@ -108,7 +108,7 @@ auto grouped_kv_cache<T, Placement>::begin(sequence seq, view<const token_id> id
 template <class T, class Placement>
 void grouped_kv_cache<T, Placement>::plan(view<const step_item> items, view<index_t> taken) const {
   expect_idle();
-  table().plan(items, no_pages, taken, [this](auto work) { each(work); });
+  table().plan(items, no_pages, taken, [this](auto work) { this->each(work); });
 }
 
 template <class T, class Placement>

@@ -170,7 +170,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// Where the keys and values of one KV lane are, as they are stored: by slot, of committed tokens and, in a step, of
   /// those appended. Valid until the sequence changes. `holds(slot)` is false where a page was freed.
   auto kv_lane(sequence seq, index_t layer, index_t kv_head) const requires(!pool_type::may_fail) {
-    return core_->kv_lane(open_lane(seq, layer, kv_head), layer, kv_head).read_only();
+    if constexpr (!pool_type::may_fail) {  // clang up to 15: as of `tiers` in kv_cache.inl
+      return core_->kv_lane(open_lane(seq, layer, kv_head), layer, kv_head).read_only();
+    }
   }
 
   /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its

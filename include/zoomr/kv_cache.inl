@@ -121,7 +121,8 @@ slot_map any_kv_cache<T, Placement>::slots_of(sequence seq, index_t layer, index
   return state.slots_of(expect_kv_lane(layer, kv_head));
 }
 
-// clang up to 15 instantiates, with the class, members too whose constraints do not hold: hence `if constexpr`.
+// clang up to 15 instantiates, with the class, members too whose constraints do not hold: hence `if constexpr` in
+// `tiers`, `in_memory` and `kv_lane`.
 template <class T, class Placement>
 tier_statistics any_kv_cache<T, Placement>::tiers() const requires tiered_placement<Placement> {
   if constexpr (tiered_placement<Placement>) return core_->pool.stats();
