@@ -17,7 +17,7 @@ constexpr type_list<A..., B...> operator+(type_list<A...>, type_list<B...>) {
   return {};
 }
 
-/// Calls visit.template operator()<T>() for each type of a list.
+/// Calls `visit.template operator()<T>()` for each type of a list.
 template <class... T, class Visit>
 constexpr void for_each_type(type_list<T...>, Visit&& visit) {
   (visit.template operator()<T>(), ...);
