@@ -190,13 +190,13 @@ __global__ void __launch_bounds__(voter_threads, 2)
         known = there.after == position + 1 && id < there.segments;
       }
       for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
-        bool asks = seen;
+        bool missing = seen;
         if (heard) {
           float& mass = voting.masses_at(token.sequence, position)(voter, id);
           if (!seen && !known) mass = not_a_number;
-          asks = seen && !(known && whole && !is_nan(mass));
+          missing = seen && !(known && whole && !is_nan(mass));
         }
-        for (unsigned left = __ballot_sync(all_lanes, asks ? 1 : 0); left != 0; left &= left - 1) {
+        for (unsigned left = __ballot_sync(all_lanes, missing ? 1 : 0); left != 0; left &= left - 1) {
           const index_t asking = token.position - first - (__ffs(static_cast<int>(left)) - 1);
           keys.ask(voting.queries_at(token.sequence, asking)[voter], logits.rule(voting.heads[voter]), logits.scale,
                    asking);

@@ -225,8 +225,8 @@ class layer_attention {
     const index_t group = core_.sizes.model.group(), until = alike(reads, tokens);
     if (until == 0) return 0;
     const token_range heads{kv_heads.first * group, kv_heads.last * group};
-    const range_list list = reads.of(kv_heads.first, heads.first,
-                                     view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
+    const range_list list = reads.list(kv_heads.first, heads.first,
+                                       view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
     begin(tokens, heads);
     gather(core_.state_of(item_), tokens, heads, list.ranges(), {0, until});
     return until;
@@ -244,7 +244,7 @@ class layer_attention {
     cut_states& cut = core_.cut;
     if (workers.threads() == 1 || !cut.ready() || !reads.same_for_all()) return 0;
     const index_t until = alike(reads, tokens);
-    const range_list list = reads.of(0, 0, cut.ranges());
+    const range_list list = reads.list(0, 0, cut.ranges());
     const index_t stretches = cut.find(list.ranges(), until);
     if (stretches == 1) return 0;
     const shape& model = core_.sizes.model;

@@ -82,7 +82,7 @@ class token_ranges {
   /// a selector there is no row: each segment is at the level of its summary.
   /// @param memory  of a thread; unused where `resolve_once` has found them
   /// @cost  O(segments), or none
-  range_list of(index_t kv_head, index_t head, view<token_range> memory) const {
+  range_list list(index_t kv_head, index_t head, view<token_range> memory) const {
     return for_all_.tokens() > 0 ? for_all_ : resolved(kv_head, head, memory);
   }
 
@@ -176,9 +176,9 @@ class kv_head_ranges {
       : ranges_(ranges), kv_head_(kv_head), memory_(ranges.token().core.of_thread[static_cast<std::size_t>(thread)]) {}
 
   /// The ranges of the reader that begins with query head `head`; valid until the next call.
-  /// @cost  as `token_ranges::of`
+  /// @cost  as `token_ranges::list`
   view<const token_range> next(index_t head, head_counts& counts) {
-    const range_list list = ranges_.of(kv_head_, head, view<token_range>(memory_.ranges));
+    const range_list list = ranges_.list(kv_head_, head, view<token_range>(memory_.ranges));
     counts.attended += std::int64_t{list.tokens()} * ranges_.reader_heads();
     std::copy(list.ranges().begin(), list.ranges().end(),
               memory_.joined.begin() + static_cast<std::ptrdiff_t>(joined_));
