@@ -71,11 +71,11 @@ class row_choices {
           position_, chooser_.details(), [&](index_t id) { return votes[id] != not_eligible; },
           [&](index_t head, index_t id, float value) { scores(head, id) = value; });
     };
-    const head_queries asked = queries_.of_row(row, layer, layer_queries);
+    const head_queries row_queries = queries_.of_row(row, layer, layer_queries);
     if (core_.policy.aggregate.weighs) {
-      chooser_.add_voters(asked, core_.voters, workers_, score);
+      chooser_.add_voters(row_queries, core_.voters, workers_, score);
     } else {
-      chooser_.add(asked, workers_, score);
+      chooser_.add(row_queries, workers_, score);
     }
   }
 
