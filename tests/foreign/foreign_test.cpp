@@ -341,7 +341,7 @@ TEST_CASE("a foreign segmenter works beside library components") {
 }
 
 TEST_CASE("the segmenter and the scorer that the documentation shows work as it says") {
-  static_assert(segmenter<shown::long_sentences> && selector<shown::apart> && scorer<shown::mean_and_spread>);
+  static_assert(segmenter<shown::long_sentences> && selector<shown::no_neighbours> && scorer<shown::mean_and_spread>);
   check(compose(long_ones, key_mean{}, shown::plain_dot{}, top_k{.segments = 3}, every_token{}, zone),
         {at_long_stop, mean_of, first_three});
 }

@@ -106,12 +106,14 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
     }
   }
 
-  /// Makes logits of what the warp has multiplied; where warps share tokens, of what all of them have, in their order.
+  /// Makes logits of the warp's products. Warps that share tokens have multiplied different dimensions: each of them
+  /// adds up the products of all, in the order of the warps, so that they get the same bits.
+  /// @param products  [warps][8][lanes], where warps share tokens: adjacent lanes use adjacent banks
   /// @cost  one barrier of the block where they do; another one must come before the next call
   template <index_t N>
   __device__ void add_up(shared_array<float, N>& products, float (&logit)[2][4]) const {
 #pragma unroll
-    for (index_t i = 0; i < 8; ++i) logit[i / 4][i % 4] *= factor[i % 4 / 2];
+    for (index_t i = 0; i < 8; ++i) logit[i / 4][i % 4] *= factor[i % 4 / 2];  // two columns of each row
     if constexpr (dim_parts > 1) {
       const index_t warp_lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
 #pragma unroll

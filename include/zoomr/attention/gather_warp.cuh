@@ -207,22 +207,25 @@ struct gather_warp {
   }
 
   /// Merges the states of the threads that have read different tokens: all of them hold the whole warp's afterwards.
-  /// Threads `flipped` apart exchange theirs, so that both add the same two numbers.
+  /// Two threads whose numbers differ in `lane_bit` exchange theirs. Both add the same two numbers, so that both get
+  /// the same bits. Bits below `token_threads` tell threads of one token from each other: their states have other
+  /// dimensions.
   __device__ void merge_lanes() {
 #pragma unroll
-    for (index_t flipped = layout::token_threads; flipped < warp_lanes; flipped *= 2) {
+    for (index_t lane_bit = layout::token_threads; lane_bit < warp_lanes; lane_bit *= 2) {
 #pragma unroll
       for (index_t h = 0; h < heads; ++h) {
-        const float other = __shfl_xor_sync(all_lanes, max[h], flipped);
-        const float highest = quick_max(max[h], other);
+        const float partner_max = __shfl_xor_sync(all_lanes, max[h], lane_bit);
+        const float highest = quick_max(max[h], partner_max);
+        // Where neither has read a token the difference would be NaN.
         const float scale = highest == -infinity ? 0.0f : quick_exp2(max[h] - highest);
         max[h] = highest;
-        sum[h] *= scale;
-        sum[h] += __shfl_xor_sync(all_lanes, sum[h], flipped);
+        sum[h] *= scale;  // before the exchange: a thread scales its own state alone
+        sum[h] += __shfl_xor_sync(all_lanes, sum[h], lane_bit);
 #pragma unroll
         for (index_t i = 0; i < value_dims; ++i) {
           out[h][i] *= scale;
-          out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], flipped);
+          out[h][i] += __shfl_xor_sync(all_lanes, out[h][i], lane_bit);
         }
       }
     }

@@ -249,7 +249,8 @@ class any_zones_of final : public any_zones {
   Zones zones_;
 };
 
-/// The parts of any_policy_of that it refers to.
+/// The parts of any_policy_of that it refers to. They are a base of it, before any_policy: so they are there when that
+/// is given its references, and still there when it goes.
 template <class Policy>
 struct any_components {
   any_segmenter_of<decltype(Policy::segment)> segment_;
@@ -285,7 +286,9 @@ class any_policy_of final : private any_components<Policy>, public any_policy {
         any_policy(components::segment_, components::evict_, components::summarize_, components::query_,
                    components::score_, components::aggregate_, components::select_, components::refresh_,
                    components::zone_,
-                   {policy.placement.prefetch, policy.placement.details_on_host, policy.placement.frees_unreachable}),
+                   {.prefetch = policy.placement.prefetch,
+                    .details_on_host = policy.placement.details_on_host,
+                    .frees_unreachable = policy.placement.frees_unreachable}),
         value(policy) {
     selects = Policy::selects;
     problem = policy.problem();
@@ -296,7 +299,7 @@ class any_policy_of final : private any_components<Policy>, public any_policy {
 
   void write_text(text_taker& out) const override { write_policy(value, out); }
 
-  const Policy value;
+  const Policy value;  // for what is compiled for this policy alone, such as kernels
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -73,6 +73,7 @@ struct rows_to_copy {
 
 /// What is copied of one sequence to another.
 struct arrays_to_copy {
+  // Enough for copy_sequence: a policy that hears voters has their queries, but neither summaries nor scales of these.
   rows_to_copy arrays[9];
   index_t count = 0;
 
@@ -145,15 +146,16 @@ void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const 
 
 /// Makes one sequence on the device what another is, as the host knows it: tables, summaries, sums, remembered queries,
 /// choices.
-/// @pre   nothing is known of `to`
-/// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs
+/// @pre   nothing is known of `to` on the device; the host's state of `to` is that of `from`
+/// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs. Where heads vote,
+/// zeros are written too
 template <class Policy, class T>
 void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, stream_ref stream) {
   const device_arrays<Policy, T>& a = core.arrays;
   const device_sizes& sizes = core.sizes;
   const device_sequence& state = core.state(from);
   const std::int64_t layers = sizes.model.layers, kv_lanes = sizes.model.kv_lanes(), heads = sizes.model.heads;
-  const std::int64_t queries = layers * sizes.query_numbers();
+  const std::int64_t queries = layers * sizes.query_numbers();  // numbers of one token's
   arrays_to_copy copies;
   copies.add(a.page_table, 1, sizes.sequence_pages, state.known_pages, from, to);
   copies.add(a.segments, 1, sizes.segments, state.known_segments, from, to);
@@ -165,6 +167,7 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
   copies.add(kept.kept, kv_lanes, kept.most_kept, state.kept_each.committed, from, to);
   copies.add(kept.noted, kept.noted_tokens, queries, queries, from, to);
   copies.add(kept.prompted, kept.prompt_tokens, queries, queries, from, to);
+  // One of two halves is current, the same of both sequences; what is in the other is written before it is read.
   float* const carried = kept.carried == nullptr
                              ? nullptr
                              : kept.carried + state.sums.half * sizes.sequences * layers * heads * sizes.carried;
@@ -172,7 +175,7 @@ void copy_sequence(device_core<Policy, T>& core, index_t from, index_t to, strea
   if constexpr (hears_voters<Policy>) {
     const voter_arrays& voting = a.voting;
     copies.add(voting.queries, voting.sizes.records, voting.query_numbers(), voting.query_numbers(), from, to);
-    voting.forget_masses(to, 1, stream);
+    voting.forget_masses(to, 1, stream);  // the next choice measures them again
   }
   if (copies.count > 0) {
     launch({dim3(256, static_cast<unsigned>(copies.count)), dim3(copy_threads)}, stream, copy_arrays_kernel<T>, copies);

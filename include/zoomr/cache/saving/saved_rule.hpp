@@ -12,13 +12,14 @@ namespace zoomr::inline v0::detail {
 /// A `logit_rule` in few numbers, as a section of the file has them. Of a table there is a checksum of its numbers; 0
 /// where it does nothing, as where there is none.
 struct saved_rule {
-  float scale = 0.0f;  // of q . k, never 0
+  float scale = 0.0f;  // of q . k, never 0: that of the rule, or the default for the model's head_dim
   float soft_cap = 0.0f;
   index_t window = 0;
   std::uint64_t sinks = 0;
   std::uint64_t alibi_slopes = 0;
 
   saved_rule() = default;
+  // A soft cap of -0 is none, as one of 0 is: 0 is added so that both have the same bytes.
   saved_rule(const logit_rule& rule, const shape& model)
       : scale(rule.scale_of(model.head_dim)), soft_cap(rule.soft_cap + 0.0f), window(rule.window) {
     table_sum of_sinks(-infinity);
@@ -31,7 +32,7 @@ struct saved_rule {
     alibi_slopes = of_slopes.value();
   }
 
-  /// visit(number) for each, in the order of the file.
+  /// visit(number) for each, in the order of the file: one list for the writer and the reader.
   template <class Self, class Visit>
   static void each(Self& self, Visit visit) {
     visit(self.scale);
@@ -42,8 +43,8 @@ struct saved_rule {
   }
   /// The field of config.logits in which a cache has another rule; nullptr: there is none.
   const char* difference(const saved_rule& other) const {
-    return !(scale == other.scale)              ? "scale"
-           : !(soft_cap == other.soft_cap)      ? "soft_cap"
+    return scale != other.scale                 ? "scale"
+           : soft_cap != other.soft_cap         ? "soft_cap"
            : window != other.window             ? "window"
            : sinks != other.sinks               ? "sinks"
            : alibi_slopes != other.alibi_slopes ? "alibi_slopes"
@@ -54,9 +55,10 @@ struct saved_rule {
   // Adds up a table, number by number, in the order of its rows.
   class table_sum {
    public:
+    // @param absent  the number that changes no logit: a table of such numbers alone is as none
     explicit table_sum(float absent) : absent_(absent) {}
     void add(float number) {
-      number += 0.0f;  // zeros of both signs are one
+      number += 0.0f;  // -0 becomes 0
       unsigned char bytes[sizeof number];
       little_endian(&number, bytes, sizeof number, 1);
       sum_.add(bytes, sizeof bytes);

@@ -45,15 +45,17 @@ class row_choices {
   }
 
  private:
-  // Those of the token. A choice after the commit counts the segments that the item has closed: the open segment is the
-  // one after them.
+  // The zones of the token. A choice that is made after the commit may take the segments that the item has closed. So
+  // its open segment begins where the segmenter says; in a pass it begins where the plan of the item says.
   zone_bounds zone() const {
     if (!item_.prompt && !item_.waits) return core_.zone_of(state_, item_, position_);
     return core_.zone_at(state_, position_, core_.policy.segment.open_begin(state_.segmenting.data()));
   }
 
-  // What the heads of one layer agree on, or its voters alone, by summaries or by keys.
-  void add_scores(const choice_row& row, index_t layer, view<const float, 2> own) {
+  // What the heads of one layer agree on, or its voters alone, by summaries or by keys. What is not eligible needs no
+  // score: votes say so before anything is added to them.
+  // @param layer_queries  as `make` has them
+  void add_scores(const choice_row& row, index_t layer, view<const float, 2> layer_queries) {
     const auto score = [&](index_t kv_head, const auto& heads, view<const float, 2> queries, view<float, 2> scores,
                            index_t thread) {
       const view<const votes_t> votes = chooser_.votes_so_far();
@@ -62,17 +64,18 @@ class row_choices {
         core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
         return;
       }
+      // One of the two is 0: rows are shared out over threads, or the KV heads of one row are.
       key_scores<Pool> by_keys(core_, state_, layer, kv_head, thread_ + thread);
       by_keys.ask(heads, queries);
       by_keys.score(
           position_, chooser_.details(), [&](index_t id) { return votes[id] != not_eligible; },
           [&](index_t head, index_t id, float value) { scores(head, id) = value; });
     };
-    const head_queries queries = queries_.of_row(row, layer, own);
+    const head_queries row_queries = queries_.of_row(row, layer, layer_queries);
     if (core_.policy.aggregate.weighs) {
-      chooser_.add_voters(queries, core_.voters, workers_, score);
+      chooser_.add_voters(row_queries, core_.voters, workers_, score);
     } else {
-      chooser_.add(queries, workers_, score);
+      chooser_.add(row_queries, workers_, score);
     }
   }
 
