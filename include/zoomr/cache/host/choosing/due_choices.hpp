@@ -152,11 +152,10 @@ bool is_due(const cache_core<Pool>& core, const planned_item& item, choice_time 
   return when == choice_time::first_pass ? core.policy.refresh.second_pass : !item.chosen;
 }
 
-/// Makes the choice that is due, if one is: all rows of it, as pending.
+/// Makes all rows of an item's choice, as pending.
 /// @cost  that of each row
 template <class Pool>
-void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
-  if (!is_due(core, item, when)) return;
+void choose_rows(cache_core<Pool>& core, planned_item& item) {
   const shape& model = core.sizes.model;
   sequence_state& state = core.state_of(item);
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
@@ -168,6 +167,12 @@ void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
     }
   }
   item.chooses = item.chosen = true;
+}
+
+/// Makes the choice that is due, if one is.
+template <class Pool>
+void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
+  if (is_due(core, item, when)) choose_rows(core, item);
 }
 
 }  // namespace zoomr::inline v0::detail
