@@ -9,7 +9,7 @@
 //
 // Grid: x is the row, y the split of its tokens, z the block of its heads. Logits are in units of ln 2 here, weights
 // powers of 2. Lists, queries and pages must have been written by work that the stream comes after; splits of a row
-// are ordered by a counter alone, which says to the last of them that the others are done.
+// are ordered by a counter alone: the last of them sees by it that the others are done.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
@@ -41,7 +41,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   __device__ static index_t keys_of(index_t tile) { return tile % 2 * (layout::stage + layout::value_stage); }
   __device__ static index_t values_of(index_t tile) { return keys_of(tile) + (Values::in_keys ? 0 : layout::stage); }
 
-  /// Where what is known of a tile's token is.
+  /// Where a tile's token has its place and bits.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
 
   /// Finds where the keys of a tile are, and who attends to them; of none after the last. A barrier must follow.
@@ -92,7 +92,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   /// batch is closed after the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     constexpr index_t pieces = layout::pieces;
-    // each thread has the same piece of some tokens, or some pieces of the same token; otherwise any
+    // each thread has the same piece of some tokens, or some pieces of the same token; else any
     constexpr bool same_piece = layout::threads % pieces == 0 && layout::stage % layout::threads == 0;
     constexpr index_t at_once = same_piece ? layout::threads / pieces : 1;                                  // tokens
     constexpr index_t of_token = layout::threads % layout::tile == 0 ? layout::threads / layout::tile : 0;  // threads

@@ -4,7 +4,7 @@
 //
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
 // column of S as long as values agree: both are chosen such that a thread reads whole pieces of 16 bytes, and that the
-// eight threads that read at once never want the same bank. The sums of S are the operands of P V as they are.
+// eight threads that read at once never use the same bank. The sums of S are the operands of P V as they are.
 // The scale of logits is applied to S, in float. Weights are rounded to the type that is multiplied before they meet
 // values, but added up as they are, so that lse is as exact as without tensor cores.
 #pragma once
@@ -206,7 +206,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
   /// them is zeros.
-  /// @param products  as `product_numbers` says, where warps share tokens: then all threads of the block call it
+  /// @param products  of `product_numbers`, where warps share tokens: then all threads of the block call it
   /// @param logits    as of gather_warp
   /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
   ///                  rows too that do not attend to it

@@ -53,7 +53,7 @@ using factors = std::conditional_t<in_pairs<Run>, words, floats>;
 }
 
 /// Values of token t, from dimension d on.
-/// @param ahead  values that will be read next: they are asked for
+/// @param ahead  values that will be read next: prefetched
 template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
                                                floats* out) {
@@ -220,7 +220,7 @@ template <index_t Queries, class Run, class Hook>
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
   if constexpr (!std::is_base_of_v<page_tile, Run>) {
     constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
-    for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
+    for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below prefetch
       for (index_t d = 0; d < widths.key; d += line) prefetch(ahead.keys + ahead.places[t] + stored_size<T>(d));
       for (index_t d = 0; d < widths.value; d += line)
         prefetch(ahead.values + ahead.value_places[t] + stored_size<T>(d));

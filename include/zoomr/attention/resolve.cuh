@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of resolve.hpp: a block turns levels into the same ranges. Each thread holds the parts of a few
-// segments; the end of what was attended before it says whether they touch, prefix sums say where they go.
+// segments; whether they touch follows from the end of what was attended before, and their places from prefix sums.
 //
 // layer_kernel (cache/device/launching/layer_kernel.cuh) resolves what it has just chosen in the same block. The ranges
 // are read by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
@@ -69,8 +69,8 @@ class block_range_list {
     return sums;
   }
 
-  // A range ends where the next one begins to be written: by whichever thread that is, which knows from `reached` how
-  // far the one before has come. The last range is ended by `close`.
+  // A range is ended by the thread that writes the begin of the next one: `reached` is where the one before has come
+  // to. The last range is ended by `close`.
   template <std::size_t Count>
   __device__ void write(const token_range (&added)[Count], index_t reached, std::int64_t sums) const {
     attended_size at = size_.plus(sums);

@@ -78,7 +78,7 @@ struct config {
   logit_rule logits = {};     // scale, soft cap, sinks, ALiBi and window of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};      // of a tiered placement
   engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own
-  view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator asks for them
+  view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator reads them
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
   bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
   bool audit = false;         // measure what share of its attention each query captures: slow

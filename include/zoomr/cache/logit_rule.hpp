@@ -31,7 +31,7 @@ struct logit_rule {
   view<const float> alibi_slopes = {};  // [heads]  at least 0; empty: none
   index_t window = 0;                   // a query at position i sees the keys at j with i - j < window; 0: all keys
 
-  /// Logits are products times the scale: neither cap nor bias. A window changes none: it says which there are.
+  /// Logits are products times the scale: neither cap nor bias. A window changes none: it decides which there are.
   constexpr bool plain() const { return soft_cap == 0.0f && alibi_slopes.size() == 0; }
 
   /// What a product with a key is multiplied by.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What an engine says of sequences: their handles, and their parts of a step.
+// L6. How an engine names sequences, and their parts of a step.
 #pragma once
 
 #include <zoomr/core/token_range.hpp>
@@ -32,11 +32,12 @@ struct step_item {
   /// last token's.
   view<const index_t> positions = {};
   /// After the prompt: the step takes all ids, for engines whose batches are cut before a step begins. Where a draft
-  /// would end, segments and choices wait for the commit (docs/engine.md). Otherwise the item is a draft as any other.
+  /// would end, segments and choices wait for the commit (docs/engine.md). Without this flag the item is a draft as any
+  /// other.
   bool whole = false;
 };
 
-/// What some query heads of one token read in one layer, as `step::list_slots` says it.
+/// What some query heads of one token read in one layer, as `step::list_slots` passes it on.
 struct slots_read {
   index_t item = 0;
   index_t token = 0;  // packed: its row in queries and outputs

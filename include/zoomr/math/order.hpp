@@ -90,7 +90,7 @@ struct by_votes {
   votes_t operator()(index_t id) const { return votes[id]; }
 };
 
-/// What a selector is given.
+/// What a selector receives.
 using best_first = ranking<by_votes>;
 
 }  // namespace zoomr::inline v0

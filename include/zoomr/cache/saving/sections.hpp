@@ -13,7 +13,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Says that a file cannot be loaded, and why.
+/// Refuses a file, with the reason.
 [[noreturn]] inline void refuse_file(const std::string& why) { raise(errc::format, "load: " + why); }
 
 inline constexpr char sequence_magic[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q'};

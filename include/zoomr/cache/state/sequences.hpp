@@ -155,7 +155,7 @@ inline void expect_beginning(const any_policy& policy, const config& limits, con
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
 /// They are not if a chunk was appended without `attend` or `observe`, or a rollback went before what is remembered.
-/// @throws precondition_error if some are not known
+/// @throws precondition_error if some are missing
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
   if (!policy.evict.observes || policy.evict.accumulates || !item.prompt_ends) return;
   const bool begins = begins_later_prompt(state, item);
@@ -177,10 +177,10 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 /// It cannot go into the first prompt if tokens of it were evicted or pages freed; nor before the last eviction or
 /// adding up of attention, unless it becomes empty with nothing evicted. To a generated token it cannot go before the
 /// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window
-/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth
-/// will do.
+/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. In all other cases
+/// any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
-/// @param has_choice   what was active then is known
+/// @param has_choice   the log still has what was active then
 /// @throws error(rollback_depth) if not
 inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
                             bool has_records, bool has_choice) {

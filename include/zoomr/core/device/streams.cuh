@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. What the host gives a device beside kernels: copies, and the order of streams. Under the SIMT shim of device.cuh
-// streams are queues, whose work is done as late, as early or as unforeseeably as the shim is told.
+// streams are queues, whose work is done as late, as early or as unforeseeably as the shim is set.
 //
 // Nothing here waits but `stream_event::wait` and `settle`, `stream_timer::seconds` and, at construction and
 // destruction, what CUDA does on its own. A cache's steps order everything by streams and events (docs/device.md).
@@ -74,7 +74,7 @@ inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream_r
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream),
                  "a copy could not be started");
 }
-/// The same of some rows of so many bytes, the beginnings of which are stored as many bytes apart as the strides say.
+/// The same of some rows of so many bytes, whose beginnings are the strides apart, in bytes.
 /// @throws error(device) if it cannot be started
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
                       index_t rows, stream_ref stream) {
@@ -138,9 +138,9 @@ class stream_event {
   stream_event& operator=(const stream_event&) = delete;
   ~stream_event() { cudaEventDestroy(event_); }
 
-  /// The point after everything that the stream was given until now.
+  /// The point after everything that was enqueued on the stream until now.
   void record(stream_ref stream) { expect_success(cudaEventRecord(event_, stream), "an event could not be recorded"); }
-  /// What `later` is given from now on waits for what `earlier` was given until now.
+  /// What is enqueued on `later` from now on waits for what was enqueued on `earlier` until now.
   void order(stream_ref earlier, stream_ref later) {
     record(earlier);
     expect_success(cudaStreamWaitEvent(later, event_, 0), "a stream cannot wait for another");
@@ -151,7 +151,7 @@ class stream_event {
     const bool pending = cudaPeekAtLastError() == cudaErrorNotReady;
     const cudaError_t now = cudaEventQuery(event_);
     if (now == cudaErrorNotReady) {
-      // CUDA keeps this answer as the thread's last error, in place of any other; nothing else needs to find it there.
+      // CUDA keeps this result as the thread's last error, in place of any other; nothing else needs to find it there.
       if (!pending && cudaPeekAtLastError() == now) static_cast<void>(cudaGetLastError());
       return false;
     }
@@ -163,14 +163,14 @@ class stream_event {
     const relaxed_capture until_then;
     expect_success(cudaEventSynchronize(event_), "an earlier launch or copy has failed");
   }
-  /// The same, for who gives memory back: a device that has failed does nothing any more, and no failure is said.
+  /// The same, for who gives memory back: a device that has failed does nothing any more, and no failure is reported.
   void settle() noexcept {
     const relaxed_capture until_then;
     cudaEventSynchronize(event_);
   }
 
  private:
-  // No call disturbs a capture, but where another thread captures, CUDA takes them for a mistake unless told so.
+  // No call disturbs a capture, but where another thread captures, CUDA refuses them unless this mode is set.
   class relaxed_capture {
    public:
     relaxed_capture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -237,14 +237,14 @@ class home_device {
 /// that is captured; whoever is forked must be joined before the capture ends.
 class side_stream {
  public:
-  /// The stream, whose work from now on waits for what `from` was given until now.
+  /// The stream, whose work from now on waits for what was enqueued on `from` until now.
   stream_ref fork(stream_ref from) {
     forked_.order(from, stream_.get());
     from_ = from;
     is_forked_ = true;
     return stream_.get();
   }
-  /// What `to` is given from now on waits for what goes on here. Without a fork nothing happens.
+  /// What is enqueued on `to` from now on waits for what goes on here. Without a fork nothing happens.
   void join(stream_ref to) {
     if (std::exchange(is_forked_, false)) joined_.order(stream_.get(), to);
   }

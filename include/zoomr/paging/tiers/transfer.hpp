@@ -12,13 +12,13 @@ namespace zoomr::inline v0 {
 /// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
 
-/// One block between memory and a file. The memory may not be used otherwise until it is made; the owner of the frames
-/// sees to that (tiered_blocks).
+/// One block between memory and a file. Nothing else may use the memory until it is made; the owner of the frames sees
+/// to that (tiered_blocks).
 struct transfer {
   block_file* file = nullptr;
   std::int64_t block = 0;
   void* memory = nullptr;
-  bool writes = false;  // to the file; otherwise it reads
+  bool writes = false;  // to the file; false: from it
 };
 
 /// Makes a transfer in the calling thread.
@@ -28,7 +28,7 @@ inline block_fault move_one(const transfer& one) {
 }
 
 /// The failures so far, and why. When there are very many, older transfers count as failed too, for the reason of the
-/// last of them: whoever asks makes them again.
+/// last of them: whoever needs them makes them again.
 class failed_tickets {
  public:
   failed_tickets() { failed_.reserve(1024); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Device twin of the scoring in cache/host/choosing/chooser.hpp: the heads of one KV head ask all segments at once.
-// A warp takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them, and the
-// tree that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a thread still
+// L4. Device twin of the scoring in cache/host/choosing/chooser.hpp: the heads of one KV head score all segments at
+// once. A warp takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them,
+// and the tree of the contract (math/dot.hpp) is walked for all together, every exchange halving what a thread still
 // holds.
 #pragma once
 

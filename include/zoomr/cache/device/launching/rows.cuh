@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The rows of a step's attention, as device functors: each block of gather_attend asks for its own (gather.cuh).
+// L6. The rows of a step's attention, as device functors: each block of gather_attend calls for its own (gather.cuh).
 // What a row names is in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
 // of pages, which over tiers is `device_arena::places`.
 //
-// Over tiers KV heads may have places of their own, which other caches need not ask for: hence the argument `Tiered`.
+// Over tiers KV heads may have places of their own, which other caches need not look up: hence the argument `Tiered`.
 //
 // Row i is that of reader i % readers of token, or query tile, i / readers: a reader is a KV head, or a query head
 // where each chooses alone.

@@ -41,7 +41,7 @@ template <class T>
 struct common_arrays {
   device_sizes sizes;
   device_table table;
-  T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
+  T* pool = nullptr;     // [layers][pages] as of device_sizes::to_value; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;    // [sequences][sequence_pages]
   index_t heads_apart = 0;          // rows of it from KV head to KV head; 0: all of them have the same pages
@@ -213,7 +213,7 @@ struct common_arrays {
     return std::int64_t{place} * sizes.place_rows + in_place;
   }
   /// Levels of a row, of as many segments as there were at the choice.  [count]
-  /// @param of_place  as `place_row` says
+  /// @param of_place  as `place_row` returns it
   ZOOMR_HD view<level> levels_of(std::int64_t of_place, index_t count) const {
     return {levels + of_place * sizes.segments, {count}};
   }

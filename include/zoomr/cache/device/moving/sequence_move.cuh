@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. How a sequence gets from the arrays of a host's cache to those of a device's, and back (device_transfer.cuh).
-// Both keep the same, so that most arrays are copied as they are; where one keeps a thing in another form, it says so
-// here.
+// Both keep the same, so that most arrays are copied as they are; where one keeps a thing in another form, a comment
+// here describes it.
 #pragma once
 
 #include <zoomr/cache/device/forking.cuh>
@@ -32,7 +32,7 @@ struct cache_access {
   }
 };
 
-/// What of its policy a cache says when it is asked whether it chooses as another one.
+/// What of two caches' policies is compared, to find out whether they choose alike.
 class text_collector final : public text_taker {
  public:
   void take(std::string_view piece) override { text += piece; }
@@ -130,7 +130,7 @@ class sequence_move : choice_move<Policy, T> {
   static bool same(const storage_scale& one, const storage_scale& other) {
     return one.each.data() == nullptr && other.each.data() == nullptr && one.all == other.all;
   }
-  // As far as numbers tell: a device has copied the tables.
+  // Compares numbers alone: a device has copied the tables.
   static bool same(const logit_rule& one, const logit_rule& other, index_t head_dim) {
     return one.scale_of(head_dim) == other.scale_of(head_dim) && one.soft_cap == other.soft_cap &&
            one.window == other.window && (one.sinks.extent(0) > 0) == (other.sinks.extent(0) > 0) &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Queries of the heads that vote, on their way between a host's cache and a device's (sequence_move.cuh), which
-// keep them alike. What they have found is measured again.
+// keep them alike. Their scores are computed again.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Queries of the heads that vote are remembered, and asked what they find in each segment: device twin of
+// L6. Queries of the heads that vote are remembered, and score each segment: device twin of
 // cache/host/choosing/key_scores.hpp (`shares_of_voters`).
 //
 //   mass(query, voter, segment)  = scorer(logits of the voter's query with the segment's keys between the zones)
-//   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query knows
-// Of the last queries the largest share counts. A query knows the segments whose details it has seen. All sums are of
-// integers, so that blocks and threads may share the work in any way.
+//   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query scores
+// Of the last queries the largest share counts. A query scores the segments whose details come before it. All sums are
+// of integers, so that blocks and threads may share the work in any way.
 #pragma once
 
 #include <zoomr/cache/device/memory/layout.cuh>
@@ -67,7 +67,7 @@ __global__ void commit_voters_kernel(voter_arrays voting, index_t sequence, inde
   if (threadIdx.x == 0) voting.known_at(sequence, position + query) = {};
 }
 
-/// What a model does to the products of queries with keys, as a kernel is told.
+/// What a model does to the products of queries with keys, as an argument of a kernel.
 struct key_logits {
   float scale = 1.0f;             // of products with keys as they are stored
   float soft_cap = 0.0f;          // 0: none
@@ -154,13 +154,13 @@ class segment_logits {
   float query_[std::size_t{cells}];
 };
 
-/// Measures the masses that a choice needs and does not know: of one KV lane's voters, for the queries that are heard;
-/// a warp for each segment.
+/// Computes the masses that a choice needs and has not: of one KV lane's voters, for the last queries; a warp for each
+/// segment.
 ///
 /// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes after the kernels
 /// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
 /// choice.
-/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query that does not know it
+/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query without its mass
 template <index_t HeadDim, class Scorer, class T>
 __global__ void __launch_bounds__(voter_threads, 2)
     score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
 ///
 /// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes after
 /// score_by_keys_kernel, and after begin_kernel, which has counted what each segment has left.
-/// @cost  three passes over the masses of all queries that are heard, two of them with a block-wide reduction
+/// @cost  three passes over the masses of all last queries, two of them with a block-wide reduction
 template <class T>
 __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T> a, voter_arrays voting) {
   __shared__ block_scratch scratch;

@@ -2,7 +2,7 @@
 // L6. What is done with the queries of a prompt: eviction observes them, its last ones are remembered for the prompt's
 // end, and the very last makes the first choice.
 //
-// Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
+// Which queries eviction will observe is decided only when the prompt ends. So each chunk leaves its last
 // `layout::remembered` ones in `core.prompt_queries`, commit moves them to the sequence's ring `last_queries`, and the
 // last chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
 // Of a later prompt they are observed when its last chunk is committed, since until then the lists of what is kept are
@@ -71,7 +71,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
 }
 
 /// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
-/// eviction may observe them at the prompt's end, which is not known yet.
+/// eviction may observe them at the prompt's end, which is still to come.
 template <class Pool>
 void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
@@ -80,8 +80,8 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
   }
 }
 
-/// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens that later
-/// choices hear. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as known:
+/// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens for later
+/// choices. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as kept:
 /// `queries_from` moves to the chunk's end.
 template <class Pool>
 void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t accepted) {
@@ -117,7 +117,7 @@ void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t lay
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the first prompt update one layer, after those
-/// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
+/// that are remembered of chunks before it, as pending, and after the last chunk lists the positions that each KV lane
 /// keeps. These lists are written at once: nothing reads them before the commit.
 template <class Pool>
 void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Eviction at work: at the end of each prompt and, for an evictor that works while decoding, every so many tokens
-// from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
+// from there, each KV lane evicts the tokens that its queries attend least. What is left moves together in the order of
 // positions, and the pages after it go back to the pool.
 //
 // Nothing is added up in between: the queries that will be observed are remembered, and the attention that they pay is
@@ -14,8 +14,7 @@ namespace zoomr::inline v0::detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
 /// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved.
-/// Those
-///              that stay are not written, since their pages may be shared
+///              Those that stay are not written, since their pages may be shared
 /// @throws error(storage) if pages do not come
 /// @cost  copies 2 * head_dim numbers for each slot that is kept
 template <class Pool>
@@ -79,7 +78,7 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane evicts what the `queries` queries just observed in `memory` do not look at; `kept` slots are left.
+/// One KV lane evicts what the `queries` queries just observed in `memory` attend least; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
                   index_t queries, observation& memory) {
