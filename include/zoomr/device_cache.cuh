@@ -191,7 +191,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     core_->home.expect_current("block_table");
     detail::device_sequence& state = base::expect_unused(seq);
     detail::take_table(core_->limits.engine, state, pages, "block_table: it",
-                       [](const std::string& why) { detail::raise_precondition(why); });
+                       [](const std::string& reason) { detail::raise_precondition(reason); });
     state.known_pages = static_cast<index_t>(state.pages.size());
     set_pages(*core_, seq.id, state.pages, stream);
   }

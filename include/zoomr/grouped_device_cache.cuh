@@ -104,9 +104,9 @@ class grouped_device_cache {
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
   bool ready() const {
-    bool all = true;
-    each([&](auto& in, index_t) { all = in.ready() && all; });
-    return all;
+    bool every_group = true;
+    each([&](auto& in, index_t) { every_group = in.ready() && every_group; });
+    return every_group;
   }
   void wait() {
     each([](auto& in, index_t) { in.wait(); });
@@ -143,8 +143,8 @@ class grouped_device_cache {
   template <class Work>
   void each(Work work) const {
     index_t g = 0;
-    const auto one = [&](auto* in) { detail::naming_group(g, [&] { work(*in, g); }), ++g; };
-    std::apply([&](auto*... in) { (one(in), ...); }, groups_);
+    const auto in_turn = [&](auto* in) { detail::naming_group(g, [&] { work(*in, g); }), ++g; };
+    std::apply([&](auto*... in) { (in_turn(in), ...); }, groups_);
   }
 
   // As of `layer_groups`.

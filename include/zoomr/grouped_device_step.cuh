@@ -110,8 +110,8 @@ class grouped_device_step {
   template <class Work>
   void each(Work work) {
     index_t g = 0;
-    const auto one = [&](auto& in) { detail::naming_group(g, [&] { work(in); }), ++g; };
-    std::apply([&](auto&... in) { (one(in), ...); }, steps_);
+    const auto in_turn = [&](auto& in) { detail::naming_group(g, [&] { work(in); }), ++g; };
+    std::apply([&](auto&... in) { (in_turn(in), ...); }, steps_);
   }
   template <class Work>
   void each(Work work) const {
@@ -122,10 +122,10 @@ class grouped_device_step {
   void in_layer(const char* call, index_t layer, Work work) {
     layers_->in_layer(call, layer, [&](grouped_layer at) {
       index_t g = 0;
-      const auto one = [&](auto& in) {
+      const auto in_turn = [&](auto& in) {
         if (g++ == at.group) work(in, at.layer);
       };
-      std::apply([&](auto&... in) { (one(in), ...); }, steps_);
+      std::apply([&](auto&... in) { (in_turn(in), ...); }, steps_);
     });
   }
 

@@ -137,8 +137,8 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
 
     /// What the bias of one head of the block goes by: of a row without any, nothing is added.
     struct of_head {
-      float slope = 0.0f;  // in units of ln 2
-      index_t asking = 0;  // position of its query
+      float slope = 0.0f;    // in units of ln 2
+      index_t position = 0;  // of its query
     };
     __device__ of_head head(index_t head) const {
       if constexpr (biased) {
@@ -154,7 +154,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
     __device__ float operator()(float product, index_t token, const of_head& bias) const {
       const float logit = block.task.logits(product);
       if constexpr (biased) {
-        return fused(bias.slope, static_cast<float>(block.shared.positions[known(tile, token)] - bias.asking), logit);
+        return fused(bias.slope, static_cast<float>(block.shared.positions[known(tile, token)] - bias.position), logit);
       } else {
         return logit;
       }

@@ -141,8 +141,8 @@ class lanes_together {
       if (first > 0) attend();
       const index_t last = (std::min)(queries, first + most_asking);
       kv_lane_[lanes_] = kv_lane, hook_[lanes_] = hook;
-      const view<const run_query> asking(queries_ + asking_, {last - first});
-      of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &hook_[lanes_], first};
+      const view<const run_query> own_queries(queries_ + asking_, {last - first});
+      of_lane_[lanes_] = {&kv_lane_[lanes_], own_queries, scale, &hook_[lanes_], first};
       for (index_t i = first; i < last; ++i) queries_[asking_++] = ask(i);
       ++lanes_;
     }
@@ -191,11 +191,11 @@ template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
                    view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& hook = {}) {
   constexpr index_t most = 16;  // query heads at a time
-  detail::run_query asking[std::size_t{most}];
+  detail::run_query batch[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
-    for (index_t i = 0; i < count; ++i) asking[i] = {queries[head + i].data(), &states[head + i]};
-    const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {asking, {count}}, scale, &hook, head};
+    for (index_t i = 0; i < count; ++i) batch[i] = {queries[head + i].data(), &states[head + i]};
+    const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {batch, {count}}, scale, &hook, head};
     detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&row_queries, {1}),
                           path);
   }

@@ -19,12 +19,13 @@ namespace zoomr::inline v0 {
 /// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>> {
-  using asking = tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>>;
+  using query_type = tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>>;
   using layout = tensor_layout<T, HeadDim, Group, Values>;
-  using asking::dim_part, asking::factor, asking::has, asking::quarter, asking::query, asking::row, asking::stretch,
-      asking::warp;
-  using asking::dim_parts, asking::key_numbers, asking::own_stretches, asking::per_piece, asking::steps;
-  using typename asking::multiplied;
+  using query_type::dim_part, query_type::factor, query_type::has, query_type::quarter, query_type::query,
+      query_type::row, query_type::stretch, query_type::warp;
+  using query_type::dim_parts, query_type::key_numbers, query_type::own_stretches, query_type::per_piece,
+      query_type::steps;
+  using typename query_type::multiplied;
   static constexpr index_t tokens_at_once = layout::tokens_at_once;
   static constexpr index_t own_dims = Values::width / dim_parts;         // of a value
   static constexpr index_t pairs = 2 / static_cast<index_t>(sizeof(T));  // of numbers in a word

@@ -91,8 +91,8 @@ struct config {
   constexpr index_t rollback_depth() const { return rollback_tokens < max_tokens ? rollback_tokens : max_tokens; }
   constexpr index_t pool() const {
     if (pool_tokens > 0) return pool_tokens;
-    const std::int64_t all = std::int64_t{max_sequences} * pages_for(max_tokens) * page_tokens;
-    return all < unlimited ? static_cast<index_t>(all) : unlimited;
+    const std::int64_t tokens = std::int64_t{max_sequences} * pages_for(max_tokens) * page_tokens;
+    return tokens < unlimited ? static_cast<index_t>(tokens) : unlimited;
   }
   constexpr index_t most_segments() const {
     if (max_segments > 0) return max_segments < max_tokens ? max_segments : max_tokens;

@@ -31,9 +31,9 @@ struct take_limits {
   friend constexpr bool operator==(const take_limits&, const take_limits&) = default;
 
   /// The votes that must be covered.
-  /// @param all  the sum of all votes
-  ZOOMR_HD constexpr votes_t wanted(votes_t all) const {
-    return static_cast<votes_t>(static_cast<double>(share) * static_cast<double>(all));
+  /// @param total  the sum of all votes
+  ZOOMR_HD constexpr votes_t wanted(votes_t total) const {
+    return static_cast<votes_t>(static_cast<double>(share) * static_cast<double>(total));
   }
 };
 

@@ -183,7 +183,7 @@ class saved_text {
       const bool has_gaps = state_.freed_pages > 0 && core_.limits.logits.window == 0;
       if (has_gaps) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
       take_table(core_.limits.engine, state_, table_, "load: the block table",
-                 [](const std::string& why) { raise(errc::capacity, why); });
+                 [](const std::string& reason) { raise(errc::capacity, reason); });
     }
   }
 

@@ -51,7 +51,7 @@ void expect_tables(Core& core, view<const step_item> items) {
     expect_block_table(
         memory, state.freed_pages * page_tokens, pages, pages.size() > 0 ? pages.size() : state.pages.size(), needed,
         [&] { return "begin: the block table of item " + std::to_string(i); },
-        [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
+        [](const std::string& reason) { raise_precondition(reason + ": set step_item::pages"); });
   }
 }
 

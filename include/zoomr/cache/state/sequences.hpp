@@ -192,14 +192,14 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
   if (!evicted && !observed && !passed && !(generated && (deep || !has_choice))) return;
-  const std::string why = evicted ? "the policy has evicted tokens of the prompt"
-                          : observed
-                              ? "at " + std::to_string(state.observed_end) +
-                                    " tokens the policy has evicted some, or added up the attention that they got"
-                              : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
-                                    ", counted from the longest that the sequence ever was";
+  const std::string reason = evicted ? "the policy has evicted tokens of the prompt"
+                             : observed
+                                 ? "at " + std::to_string(state.observed_end) +
+                                       " tokens the policy has evicted some, or added up the attention that they got"
+                                 : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
+                                       ", counted from the longest that the sequence ever was";
   detail::raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
-                                          std::to_string(to) + " tokens: " + why);
+                                          std::to_string(to) + " tokens: " + reason);
 }
 
 /// Takes the pages that a step needs, for all tokens of all items, as if all were accepted; those of the others

@@ -93,9 +93,9 @@ inline void zero_on_device(void* memory, byte_count bytes, stream_ref stream) {
 /// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what
 /// must not be replayed is refused or left out.
 inline bool is_captured(stream_ref stream) {
-  cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
-  expect_success(cudaStreamIsCapturing(stream, &now), "a stream does not say whether it is captured");
-  return now != cudaStreamCaptureStatusNone;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  expect_success(cudaStreamIsCapturing(stream, &status), "a stream does not say whether it is captured");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 /// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
@@ -149,13 +149,13 @@ class stream_event {
   bool done() {
     const relaxed_capture until_then;
     const bool pending = cudaPeekAtLastError() == cudaErrorNotReady;
-    const cudaError_t now = cudaEventQuery(event_);
-    if (now == cudaErrorNotReady) {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
       // CUDA keeps this result as the thread's last error, in place of any other; nothing else needs to find it there.
-      if (!pending && cudaPeekAtLastError() == now) static_cast<void>(cudaGetLastError());
+      if (!pending && cudaPeekAtLastError() == status) static_cast<void>(cudaGetLastError());
       return false;
     }
-    expect_success(now, "an earlier launch or copy has failed");
+    expect_success(status, "an earlier launch or copy has failed");
     return true;
   }
   /// Waits until it is; at once if none was recorded.
@@ -222,10 +222,10 @@ class home_device {
   /// @throws precondition_error if another device is current in this thread; error(device) if none can be
   /// @cost   as current_device
   void expect_current(const char* what) const {
-    const int now = current_device();
-    if (now == number_) return;
+    const int current = current_device();
+    if (current == number_) return;
     detail::raise_precondition(std::string(what) + ": the cache was made on device " + std::to_string(number_) +
-                               ", device " + std::to_string(now) + " is current: call cudaSetDevice before");
+                               ", device " + std::to_string(current) + " is current: call cudaSetDevice before");
   }
 
  private:

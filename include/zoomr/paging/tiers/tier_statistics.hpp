@@ -29,8 +29,8 @@ struct tier_statistics {
 
   /// Hits among visits; 1 without any.
   double hit_rate() const {
-    const std::int64_t all = hits + misses;
-    return all == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(all);
+    const std::int64_t visits = hits + misses;
+    return visits == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(visits);
   }
   /// The same counts with these times.
   tier_statistics timed(transfer_times taken) const {

@@ -67,12 +67,12 @@ struct scoring_warp {
       : scorer(for_scorer), row(for_row), asking_queries(for_queries) {
     if constexpr (in_registers) {
 #pragma unroll
-      for (index_t i = 0; i < Heads * own; ++i) queries[i] = asking(i / own, i % own);
+      for (index_t i = 0; i < Heads * own; ++i) queries[i] = query_number(i / own, i % own);
     }
   }
 
   /// The thread's j-th number of a head's query.
-  __device__ float asking(index_t head, index_t j) const {
+  __device__ float query_number(index_t head, index_t j) const {
     return head < row.queries.extent(0) && has(j) ? asking_queries[head * HeadDim + warp_lane() + j * partial_sums]
                                                   : 0.0f;
   }
@@ -156,7 +156,7 @@ struct scoring_warp {
         if (!has(j)) continue;
 #pragma unroll
         for (index_t h = 0; h < Heads; ++h) {
-          const float query = in_registers ? queries[in_registers ? h * own + j : 0] : asking(h, j);
+          const float query = in_registers ? queries[in_registers ? h * own + j : 0] : query_number(h, j);
 #pragma unroll
           for (index_t s = 0; s < loaded; ++s) {
             cells<rows> c;

@@ -136,11 +136,12 @@ struct layer_row {
   __device__ auto to_aggregate() const {
     const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
-    const aggregation all{{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
+    const aggregation of_heads{
+        {scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
     if constexpr (weighs_heads<Policy>) {
-      return weighted_aggregation{all, a.weights_in(layer, heads)};
+      return weighted_aggregation{of_heads, a.weights_in(layer, heads)};
     } else {
-      return all;
+      return of_heads;
     }
   }
 

@@ -43,28 +43,28 @@ struct observing_layer {
     }
   }
 
-  /// Lets the queries of the tokens in `asking` update importance, on top of the first `summed` sums in half `from`;
+  /// Lets the queries of the tokens in `positions` update importance, on top of the first `summed` sums in half `from`;
   /// the result is in half `to`.
   /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
   /// @param observed_together  first token of those that are observed together, of which some may have been already
   /// @cost  1 launch for an evictor that updates importance itself, 4 for each 32 queries for others
   template <class Number>
-  void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking,
+  void update_importance(view<const Number, 3> queries, index_t first_row, token_range positions,
                          index_t observed_together, index_t summed, index_t from, index_t to, stream_ref stream) const {
     using evictor_type = decltype(core.policy.evict);
     observing_queries<T, Number> batch;
     batch.queries = queries;
     batch.group = model().group();
-    const index_t slots = slot_end(asking.last);
+    const index_t slots = slot_end(positions.last);
     batch.before = arrays.eviction.sums_of(sequence, layer, from, slots);
     batch.received = arrays.eviction.sums_of(sequence, layer, to, slots);
-    batch.known = (std::min)(summed, slot_end(asking.first));
+    batch.known = (std::min)(summed, slot_end(positions.first));
     batch.first_row = first_row;
-    batch.count = asking.size();
-    batch.context = slot_end(asking.first + 1);
+    batch.count = positions.size();
+    batch.context = slot_end(positions.first + 1);
     batch.soft_cap = core.limits.logits.soft_cap;
     batch.slopes = arrays.slopes;
-    batch.position = asking.first;
+    batch.position = positions.first;
     batch.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
                   {model().kv_heads, held.kept},
                   {arrays.eviction.most_kept, 1}};
@@ -72,7 +72,7 @@ struct observing_layer {
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
-      const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(observed_together), rule.scale};
+      const kv_lanes_type kv_lanes{arrays, positions.first, slot_end(observed_together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, stream,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
@@ -236,19 +236,19 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
                         due.kept, state.sums.half, stream);
     return true;
   }
-  const token_range asking = due.asking;
+  const token_range positions = due.asking;
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, sequence, layer, due.before};
     observer.copy_keys(due.slots, stream);
     if (due.updates_importance) {
       const auto queries =
           due.after_prompt ? retained.prompted_of(sequence, layer) : retained.noted_of(sequence, layer);
-      const index_t row = asking.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
-      observer.update_importance(view<const float, 3>(queries), row, asking, asking.first, due.summed, state.sums.half,
-                                 state.sums.half, stream);
+      const index_t row = positions.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
+      observer.update_importance(view<const float, 3>(queries), row, positions, positions.first, due.summed,
+                                 state.sums.half, state.sums.half, stream);
     }
     if (due.kept == 0) continue;
-    observer.choose(due.slots, due.kept, asking.size(), state.sums.half, retained.slots, core.sizes.kept, stream);
+    observer.choose(due.slots, due.kept, positions.size(), state.sums.half, retained.slots, core.sizes.kept, stream);
     observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, stream);
   }
   return due.kept > 0;

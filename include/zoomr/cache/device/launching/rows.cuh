@@ -64,10 +64,11 @@ __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arra
   const auto list = [&](index_t j) { return range_edges{a.tokens_of(tile.first + j, row).ranges}; };
   const std::int64_t at = a.tile_row(tile, row);
   const index_t room = 2 * a.sizes.most_ranges();
-  const extents<1> all{{tile.tokens * room}};
-  const attended_size size = join_ranges(
-      block, list, tile.tokens,
-      {{a.shared_ranges + at * room, all}, {a.shared_before + at * room, all}, {a.attending + at * room, all}});
+  const extents<1> list_extent{{tile.tokens * room}};
+  const attended_size size = join_ranges(block, list, tile.tokens,
+                                         {{a.shared_ranges + at * room, list_extent},
+                                          {a.shared_before + at * room, list_extent},
+                                          {a.attending + at * room, list_extent}});
   if (block.thread() == 0) a.shared_read[at] = size;
 }
 

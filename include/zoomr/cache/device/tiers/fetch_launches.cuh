@@ -81,14 +81,15 @@ struct fetch_launches : device_pass<Policy, T> {
     launch({grid(copying), dim3(fetch_threads)}, stream, fetch_pages_kernel<T>, arrays(), layer);
   }
 
-  /// Keys and values of a layer, as the rows of `all` name their pages: over tiers `all` then names them by
+  /// Keys and values of a layer, as the rows of `of_rows` name their pages: over tiers `of_rows` then names them by
   /// place, in the arena or after it in the host's memory.
-  auto stored(common_arrays<T>& all, index_t layer) const {
+  auto stored(common_arrays<T>& of_rows, index_t layer) const {
     if constexpr (tiered) {
-      all.page_table = all.arena.places;
-      all.heads_apart = all.sizes.page_parts > 1 ? all.sizes.sequences : 0;
-      const stored_layer<T> arena = all.in_block(all.arena.memory).read_only();
-      return tiered_layer<T>(arena, all.page(layer, 0), all.host_place(0) * page_tokens, all.sizes.part_bits);
+      of_rows.page_table = of_rows.arena.places;
+      of_rows.heads_apart = of_rows.sizes.page_parts > 1 ? of_rows.sizes.sequences : 0;
+      const stored_layer<T> arena = of_rows.in_block(of_rows.arena.memory).read_only();
+      return tiered_layer<T>(arena, of_rows.page(layer, 0), of_rows.host_place(0) * page_tokens,
+                             of_rows.sizes.part_bits);
     } else {
       return stored_layer<T>(core.layer(layer).read_only());
     }

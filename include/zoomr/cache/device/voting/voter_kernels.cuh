@@ -182,26 +182,26 @@ __global__ void __launch_bounds__(voter_threads, 2)
     segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
     for (index_t first = 0; first < token.sums; first += warp_lanes) {
       const index_t position = token.position - first - lane;  // of the query that this lane looks after
-      const bool heard = first + lane < token.sums;
-      const bool seen = heard && details.size() > 0 && scored.split <= position + 1;
+      const bool has_query = first + lane < token.sums;
+      const bool seen = has_query && details.size() > 0 && scored.split <= position + 1;
       bool known = false;
-      if (heard) {
-        const known_masses there = voting.known_at(token.sequence, position);
-        known = there.after == position + 1 && id < there.segments;
+      if (has_query) {
+        const known_masses record = voting.known_at(token.sequence, position);
+        known = record.after == position + 1 && id < record.segments;
       }
       for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
-        bool asks = seen;
-        if (heard) {
+        bool missing = seen;
+        if (has_query) {
           float& mass = voting.masses_at(token.sequence, position)(voter, id);
           if (!seen && !known) mass = not_a_number;
-          asks = seen && !(known && whole && !is_nan(mass));
+          missing = seen && !(known && whole && !is_nan(mass));
         }
-        for (unsigned left = __ballot_sync(all_lanes, asks ? 1 : 0); left != 0; left &= left - 1) {
-          const index_t asking = token.position - first - (__ffs(static_cast<int>(left)) - 1);
-          keys.ask(voting.queries_at(token.sequence, asking)[voter], logits.rule(voting.heads[voter]), logits.scale,
-                   asking);
+        for (unsigned left = __ballot_sync(all_lanes, missing ? 1 : 0); left != 0; left &= left - 1) {
+          const index_t query_position = token.position - first - (__ffs(static_cast<int>(left)) - 1);
+          keys.ask(voting.queries_at(token.sequence, query_position)[voter], logits.rule(voting.heads[voter]),
+                   logits.scale, query_position);
           const float mass = score_keys(scorer, details.size(), keys);
-          if (lane == 0) voting.masses_at(token.sequence, asking)(voter, id) = mass;
+          if (lane == 0) voting.masses_at(token.sequence, query_position)(voter, id) = mass;
         }
       }
     }

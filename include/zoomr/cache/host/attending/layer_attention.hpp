@@ -101,12 +101,12 @@ class layer_attention {
   // A page comes once for all tokens and KV heads. Chunks before this one may be in the file, so that the next two of
   // their pages are requested ahead.
   void visit_prompt_over_tiers() {
-    const token_range all{0, core_.sizes.model.kv_heads};
+    const token_range every_kv_head{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
     for (index_t at = first_page_seen(0); at < slot(item_.tokens); at = tile_end(at)) {
-      core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
+      core_.pool.prefetch(layer_, every_kv_head, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
-      for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
+      for (index_t head = 0; head < every_kv_head.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
   }
 

@@ -173,12 +173,12 @@ class chooser {
     const view<const voter_table::kv_lane> lanes = voters.kv_lanes_in(who.layer);
     if (lanes.size() == 0) return;
     const voter_table::kv_lane& back = lanes[lanes.size() - 1];
-    const token_range all{lanes[0].first, back.first + static_cast<index_t>(back.heads.size())};
-    const view<float, 2> scores(scores_.data(), {all.size(), segments_});
-    const view<float, 2> queries(queries_.data(), {all.size(), sizes_.model.head_dim});
+    const token_range numbers{lanes[0].first, back.first + static_cast<index_t>(back.heads.size())};
+    const view<float, 2> scores(scores_.data(), {numbers.size(), segments_});
+    const view<float, 2> queries(queries_.data(), {numbers.size(), sizes_.model.head_dim});
     for_each_piece(workers, lanes.size(), [&](index_t piece, index_t thread) {
       const voter_table::kv_lane& lane = lanes[piece];
-      const index_t first = lane.first - all.first;
+      const index_t first = lane.first - numbers.first;
       const auto last = first + static_cast<index_t>(lane.heads.size());
       for (index_t v = first; v < last; ++v) {
         const index_t head = lane.heads[static_cast<std::size_t>(v - first)];
@@ -187,7 +187,7 @@ class chooser {
       score(lane.kv_head, view<const index_t>(lane.heads), view<const float, 2>(queries.slice(first, last)),
             scores.slice(first, last), thread);
     });
-    policy_.aggregate.add_weighted(scores, voters.votes().slice(all.first, all.last), weighed_tokens(),
+    policy_.aggregate.add_weighted(scores, voters.votes().slice(numbers.first, numbers.last), weighed_tokens(),
                                    logits_of_scores(), votes(), order());
   }
   /// Adds what the heads that vote have found: arguments as of a `share_aggregator`.

@@ -37,10 +37,10 @@ class key_scores {
   /// @param position  of the queries
   /// @param details   [segments]  slots; at least one of a segment to be scored
   /// @cost  reads the keys of these segments once for each four heads, and those of up to 64 slots between
-  template <class Wanted, class Take>
-  void score(index_t position, view<const token_range> details, Wanted wanted, Take take) {
+  template <class IsScored, class Take>
+  void score(index_t position, view<const token_range> details, IsScored is_scored, Take take) {
     for (index_t id = 0; id < details.size();) {
-      if (!wanted(id)) {
+      if (!is_scored(id)) {
         ++id;
         continue;
       }
@@ -48,7 +48,7 @@ class key_scores {
       index_t last = details[id].last;
       index_t end = id + 1;
       for (index_t next = end; next < details.size() && details[next].first <= last + 64; ++next) {
-        if (!wanted(next)) continue;
+        if (!is_scored(next)) continue;
         if (details[next].last - first > memory_.most_slots()) break;
         last = details[next].last;
         end = next + 1;
@@ -56,7 +56,7 @@ class key_scores {
       const view<float, 2> logits = memory_.logits(count_, last - first);
       make_logits(position, {first, last}, logits);
       for (; id < end; ++id) {
-        if (!wanted(id)) continue;
+        if (!is_scored(id)) continue;
         const token_range in_row{details[id].first - first, details[id].last - first};
         for (index_t h = 0; h < count_; ++h) {
           take(h, id, core_.policy.score.score_keys(logits[h].slice(in_row.first, in_row.last)));
@@ -149,10 +149,10 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
         for (index_t id = 0; id < segments; ++id) {
           if (seen(position, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];
         }
-        const float all = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
+        const float log_total = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
         for (index_t id = 0; id < segments; ++id) {
           if (!seen(position, id)) continue;
-          const float share = masses[id] == all ? 0.0f : masses[id] - all;  // of an infinity too
+          const float share = masses[id] == log_total ? 0.0f : masses[id] - log_total;  // of an infinity too
           if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
           if (!whole(id)) masses[id] = not_a_number;  // of a segment that is between the zones only now
         }

@@ -21,21 +21,22 @@ inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t l
   return {memory.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
-/// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
+/// Lets the queries of the tokens in `positions` update one KV lane, on top of the sums that are carried. The result
 /// is in `memory`, and in `into` if sums are carried.
-/// @param asking   positions, the last exclusive; their keys are in their slots already
-/// @param into     pending sums; not touched unless sums are carried
-/// @param memory   working memory
-/// @param queries  queries(position) is [heads, head_dim]
+/// @param positions  the last exclusive; their keys are in their slots already
+/// @param into       pending sums; not touched unless sums are carried
+/// @param memory     working memory
+/// @param queries    queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
-/// @cost  reads the KV lane's keys once for each token of `asking` and four query heads of the group
+/// @cost  reads the KV lane's keys once for each token of `positions` and four query heads of the group
 template <class Pool>
-void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
-                     buffer<float>& into, observation& memory, function_ref<view<const float, 2>(index_t)> queries) {
+void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head,
+                     token_range positions, buffer<float>& into, observation& memory,
+                     function_ref<view<const float, 2>(index_t)> queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
-  const index_t before = state.slot_end(asking.first);
-  const index_t held = state.slot_end(asking.last);
+  const index_t before = state.slot_end(positions.first);
+  const index_t held = state.slot_end(positions.last);
   const auto group_of = [&](index_t t) {
     return queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
   };
@@ -49,7 +50,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   }
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
   const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
-  for (index_t t = asking.first; t < asking.last && !core.policy.evict.updates_importance; ++t) {
+  for (index_t t = positions.first; t < positions.last && !core.policy.evict.updates_importance; ++t) {
     memory.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
@@ -58,7 +59,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     observed.earlier = before;
     observed.scale = core.limits.logits.scale;
     observed.logits = core.logits_of(state, layer, heads, 0).lane;
-    for (index_t t = asking.first; t < asking.last; ++t) {
+    for (index_t t = positions.first; t < positions.last; ++t) {
       observed.group = group_of(t);
       observed.position = t;
       memory.update_importance(core.policy.evict, observed, state.slot_end(t + 1), memory.sums(g, held));
@@ -105,11 +106,11 @@ template <class Pool>
 void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (!core.policy.evict.accumulates) return;
   auto& state = core.state_of(item);
-  const token_range asking{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
-  const executor workers = core.threads_for(std::int64_t{asking.size()} * state.slot_end(asking.last));
+  const token_range positions{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
+  const executor workers = core.threads_for(std::int64_t{positions.size()} * state.slot_end(positions.last));
   for_each_piece(workers, core.sizes.model.kv_heads, [&](index_t kv_head, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
-    observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory, [&](index_t t) {
+    observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.noted.at(t, 0, layer));
     });
