@@ -44,7 +44,7 @@ namespace zoomr::inline v0 {
 /// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule
 /// @tparam Group    query heads of a KV head
 /// @tparam Values   values_apart<Width>, where values may be narrower than keys; values_in_keys<Width>: a value is the
-///                  first numbers of its key (MLA). As the shape of the model says
+///                  first numbers of its key (MLA). It must agree with the model's shape
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using base = cache_base<detail::device_core<Policy, T>>;
@@ -182,8 +182,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     if (!(from == into)) become(base::emptied(into), into.id, original, from.id, stream);
   }
 
-  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
-  /// it for a step. For a sequence whose pages have moved: a step has room for few pages that are new to the device.
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as with `step_item::pages`
+  /// in a step. For a sequence whose pages have moved: a step has room for few pages that are new to the device.
   /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
   ///         not; nothing has changed
   /// @cost   1 launch for each 512 pages
@@ -214,7 +214,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   arena_statistics tiers(const arena_counts& read) const requires tiered {
     return statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
   }
-  /// Where everything is on the device, for whoever wants to look; and the table of the first or second pass.
+  /// Where everything is on the device, for tests and tools; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const detail::device_table& table(index_t pass) const { return core_->on_device[detail::table_for_pass(pass)]; }
 

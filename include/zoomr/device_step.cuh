@@ -10,8 +10,8 @@ namespace zoomr::inline v0 {
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
 ///
 /// Made by `device_cache::begin`, which it must not outlive; one at a time for each cache. Enqueue `start`; then for
-/// each layer in ascending order `append` and `attend`; if `needs_second_pass` says so, `restart` and the same for the
-/// second pass; then `commit`. Every pointer is to device memory; every call enqueues on its stream and returns at
+/// each layer in ascending order `append` and `attend`; if `needs_second_pass` returns true, `restart` and the same for
+/// the second pass; then `commit`. Every pointer is to device memory; every call enqueues on its stream and returns at
 /// once. All steps of a cache use one stream, or streams that the caller orders.
 ///
 /// A call that is forgotten, comes twice or out of its order is a `precondition_error`, as on the host

@@ -85,8 +85,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws precondition_error while a step is in progress
   void fork(sequence from, sequence into);
 
-  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
-  /// it for a step. For a fork that loses tokens, or is saved, before its first step.
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as with `step_item::pages`
+  /// in a step. For a fork that loses tokens, or is saved, before its first step.
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_of<Placement, T>::owns_pages);
 

@@ -291,7 +291,7 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
   }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
   if constexpr (widened_slowly<typename Run::number> && !has_hook<Hook>) {
-    if (q + 3 == count) {  // two and one would widen twice: a fourth is nobody's, whose weights are 0
+    if (q + 3 == count) {  // two and one would widen twice: a fourth has weights of 0 and no output
       float zeros[std::size_t{shape::most_head_dim}];
       for (index_t d = 0; d < widths.value; ++d) zeros[d] = 0.0f;
       attention_state nobody{infinity, 0.0f, zeros};

@@ -105,7 +105,7 @@ struct config {
     return key_scale.at(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
   }
 
-  /// nullptr, or the sentence that says what is wrong.
+  /// nullptr, or a sentence: what is wrong.
   constexpr const char* problem() const {
     if (max_sequences < 1 || max_tokens < 1 || max_batched_tokens < 1 || max_draft_tokens < 1) {
       return "config: max_sequences, max_tokens, max_batched_tokens and max_draft_tokens must be at least 1";

@@ -16,9 +16,9 @@ struct sequence {
   friend constexpr bool operator==(sequence, sequence) = default;
 };
 
-/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag says that the
-/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later
-/// prompt begins with them, such as the next message of a conversation.
+/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag means that the prompt
+/// ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later prompt
+/// begins with them, such as the next message of a conversation.
 struct step_item {
   sequence seq;
   view<const token_id> ids;

@@ -55,7 +55,7 @@ concept decoding_observer = observer<T> && requires(const T t) {
 };
 
 /// An observer that makes more, or less, of a query than the attention that it pays: `update_importance` changes what
-/// the tokens have received so far from that query head [tokens]. It must read keys. One that looks at a group as a
+/// the tokens have received so far from that query head [tokens]. It must read keys. One that observes a group as a
 /// whole does so when its first head comes, and leaves the others alone.
 template <class T>
 concept importance_updater = observer<T> && requires(const T t, const observed_query& observed, view<float> received) {

@@ -20,7 +20,7 @@ inline bool frees_passed_pages(const any_policy& policy, const config& sizes) {
   return sizes.logits.window > 0 && !policy.selects;
 }
 
-/// Pages go back that no zone reaches any more: the placement wants it, and no window has its own rule.
+/// Pages go back that no zone reaches any more: the placement frees them, and no window has its own rule.
 inline bool frees_unreachable_pages(const any_policy& policy, const config& sizes) {
   return sizes.logits.window == 0 && policy.placement.frees_unreachable;
 }

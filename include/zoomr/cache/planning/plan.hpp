@@ -135,8 +135,8 @@ struct feeding_memory {
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory
 /// @param planned      out: what is planned of the item; where it is among the others is the caller's
-/// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken; or if
-/// an item cannot be passed whole
+/// @throws precondition_error if there are more ids than `table` has room for, even if fewer would be taken; or if an
+/// item cannot be passed whole
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
 inline void plan(planned_item& planned, const any_policy& policy, const token_state& state, index_t last_choice,

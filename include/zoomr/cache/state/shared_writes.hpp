@@ -46,7 +46,7 @@ struct shared_writes {
     const index_t stay = (std::max)(policy.zone.sinks, state.pinned(policy.zone));
     if (kept >= held) return {};
     if (eviction_may_fail) return {0, kept};
-    return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as observation::choose says
+    return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as in observation::choose
   }
 
   page_writes writes_of(const Item& item) const {

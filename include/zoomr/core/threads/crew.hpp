@@ -55,7 +55,7 @@ class crew {
   }
 
   /// Calls task(i) for each i of 0 ... pieces - 1, and returns when all are done; for `executor`.
-  /// @pre  the leader calls it, or a thread outside of `run` while nobody leads; at most 65,535 pieces
+  /// @pre  the leader calls it, or a thread outside of `run` while no thread leads; at most 65,535 pieces
   void operator()(index_t pieces, const task_ref& task) {
     if (present_ == 1 || pieces <= 1) {
       for (index_t i = 0; i < pieces; ++i) task(i);

@@ -163,7 +163,7 @@ class tiered_blocks {
   }
 
   // Empties a frame; what has changed is written to the file first.
-  // Where that fails the block keeps its frame, and the call that wanted it fails.
+  // Where that fails the block keeps its frame, and the call that needs it fails.
   void release(index_t at) {
     tier_frame& frame = memory_.at(at);
     if (frame.arriving != 0 && !arrived(at)) return;

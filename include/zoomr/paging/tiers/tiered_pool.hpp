@@ -66,7 +66,7 @@ class tiered_pool : public page_stock {
   }
 
   /// Starts writing a page, which is full, to the file, all pieces that have changed. What cannot be written now will
-  /// be when its room is wanted.
+  /// be when its room is needed.
   void write_back(index_t page) {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
   }

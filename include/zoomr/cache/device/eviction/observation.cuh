@@ -3,7 +3,7 @@
 // and which of them a KV lane keeps for it. Query q pays token t the share exp(l(q, t) - max) / sum of exp(l(q, u) -
 // max) over the tokens u that it sees; l are natural logits, and the sum is one of integers, the same in any order.
 //
-// Three kernels look at the keys one after the other, for the largest logit, the sum and the shares: products are made
+// Three kernels read the keys one after the other, for the largest logit, the sum and the shares: products are made
 // again rather than stored, since for 32 queries of a long prompt they would fill more memory than its keys.
 #pragma once
 

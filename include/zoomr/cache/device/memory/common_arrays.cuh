@@ -162,8 +162,8 @@ struct common_arrays {
   /// The page of the arena in which a frame is, and which part of that it is.
   ZOOMR_HD T* arena_page(index_t frame) const { return arena.memory + frame / sizes.page_parts * sizes.page_numbers(); }
   ZOOMR_HD index_t part_at(index_t frame) const { return frame % sizes.page_parts; }
-  /// How attention names a frame of the arena: its page and its part, to be told apart without a division
-  /// (tiered_layer). Behind all of these, pages of the host have their own numbers.
+  /// How attention names a frame of the arena: its page and its part, separable without a division (tiered_layer).
+  /// Behind all of these, pages of the host have their own numbers.
   ZOOMR_HD index_t place_of(index_t frame) const {
     return (frame / sizes.page_parts) << sizes.part_bits | part_at(frame);
   }

@@ -79,8 +79,8 @@ struct known_masses {
 ///   are accepted; commit_voters_kernel those of a prompt. score_by_keys_kernel reads them.
 /// - chunk: remember_voters_kernel, until commit_voters_kernel.
 /// - masses, known: score_by_keys_kernel computes what is missing, share_kernel reads it, and forgets what was computed
-///   of a part of a segment; choose_by_voters_kernel then enters what is there. Whoever writes the query of a position
-///   enters that nothing of it is.
+///   of a part of a segment; choose_by_voters_kernel then enters what is there. A kernel that writes the query of a
+///   position clears its record.
 /// - shares: share_kernel, for choose_by_voters_kernel after it. A sequence makes one choice in a pass at most.
 struct voter_arrays {
   voter_sizes sizes;

@@ -203,7 +203,7 @@ class chooser {
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
   /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
   /// @param before  the row that was active, for the statistics; it may be the one that is made
-  /// @cost  O(segments), and O(log segments) for each that the selector looks at
+  /// @cost  O(segments), and O(log segments) for each that the selector visits
   choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do

@@ -98,8 +98,8 @@ class token_ranges {
     return end / page_tokens * page_tokens;
   }
 
-  /// Starts bringing what will be read, as far as the active selection tells: for tiered placements. Called on an
-  /// object of its own, before the queries are there.
+  /// Starts bringing what will be read, as far as it follows from the active selection: for tiered placements. Called
+  /// on an object of its own, before the queries are there.
   /// @param keep  blocks that are in memory are touched first, so that others are replaced
   void prefetch(bool keep = false) const {
     cache_core<Pool>& core = token_.core;
