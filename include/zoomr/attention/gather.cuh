@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
 /// @tparam Values   how values are stored: apart, where they may be narrower than keys, or in keys. `task.layer` has
 ///                  the same distances for both
-/// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
-/// @param  early    the launch may begin while the one in front of it ends, and waits for it
+/// @param splits    blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
+/// @param early     the launch may begin while the one in front of it ends, and waits for it
 /// @pre    what `task` points to is on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
 ///         again afterwards; no other launch in progress has the same `partial` and `arrived`
 /// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot

@@ -59,10 +59,10 @@ struct one_stretch {};
 /// Adds the tokens of `ranges` that are within `bounds` to the state of each query. As gather_attend, for queries that
 /// are anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
 /// rows may be side by side.
-/// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
-/// @param lanes   of the same pages, with the same distances in them: at least one
+/// @param bounds       slots; where they cut a range, at the border of a page, so that the runs are the same
+/// @param lanes        of the same pages, with the same distances in them: at least one
 /// @param end_stretch  end_stretch(state): called for each query where a stretch of `ranges` ends within `bounds`; or
-/// one_stretch
+///                     one_stretch
 template <class Lane, class Hook, class End = one_stretch>
 void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
                    cpu_path path = fastest_cpu_path(), End end_stretch = {}) {
@@ -171,17 +171,17 @@ class lanes_together {
 
 /// Adds the tokens of `ranges` to one attention state for each query head of the group, as one stretch.
 ///
-/// @param ranges     ascending slots
-/// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as
-///                 far apart as in `rows`; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
-///                 and each is looked up
+/// @param ranges   ascending slots
+/// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as far
+///                 apart as in `rows`; where not all rows of 16 slots are so far apart, `whole_pages()` is false, and
+///                 each is looked up
 /// @param queries  [group, key width]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has as many floats as a value; not yet finished. Logits in them are natural.
 /// @param path     which instructions
-/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the
-///                 caller's own, whose queries are numbered as in `queries`; it changes each logit by itself. On a path
-///                 of vectors it is compiled for that path: a product that is added to something is a fma there, as
+/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the caller's
+///                 own, whose queries are numbered as in `queries`; it changes each logit by itself. On a path of
+///                 vectors it is compiled for that path: a product that is added to something is a fma there, as
 ///                 `fused` is on all
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
 ///        nothing looks for repetitions

@@ -54,7 +54,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
     return first_dim() + tile * 8 + column * value_numbers;
   }
 
-  /// @param first  this warp's first head of the row
+  /// @param first        this warp's first head of the row
   /// @param token_heads  heads of a query token
   __device__ void remember_tokens(index_t first, index_t token_heads) {
     for (index_t r = 0; r < 2; ++r) token_bits[r] = 1u << (first + row() + 8 * r) / token_heads;

@@ -110,7 +110,7 @@ struct gather_warp {
       for (index_t i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(of_head(h)[dim(i)]) * factor : 0;
     }
   }
-  /// @param first  this warp's first head of the row
+  /// @param first        this warp's first head of the row
   /// @param token_heads  heads of a query token
   __device__ void remember_tokens(index_t first, index_t token_heads) {
 #pragma unroll

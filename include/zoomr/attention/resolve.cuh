@@ -28,7 +28,7 @@ struct attended_size {
 /// Its counts are the same in all threads; what it writes is seen by the block after its next barrier.
 class block_range_list {
  public:
-  /// @param ranges    [most ranges]  out
+  /// @param ranges  [most ranges]  out
   /// @param before  [most ranges]  out: tokens in the ranges before
   __device__ block_range_list(block_threads& block, view<token_range> ranges, view<index_t> before)
       : block_(block), ranges_(ranges), before_(before) {}
@@ -96,14 +96,14 @@ class block_range_list {
 
 /// Finds the slots that a query attends under `row`: the ranges of the host's `resolve`, in the same order.
 ///
-/// @param block     all its threads call this
-/// @param segments  [segments]  ascending
-/// @param row       levels, and the cut
-/// @param zone      of the query, in positions
+/// @param block        all its threads call this
+/// @param segments     [segments]  ascending
+/// @param row          levels, and the cut
+/// @param zone         of the query, in positions
 /// @param own_summary  whether the summary tokens of a segment at `level::details` are attended too
-/// @param slots     of the KV lane: from positions to slots
-/// @param ranges    [2 * segments + 2]  out, in slots
-/// @param before    [2 * segments + 2]  out: tokens in the ranges before
+/// @param slots        of the KV lane: from positions to slots
+/// @param ranges       [2 * segments + 2]  out, in slots
+/// @param before       [2 * segments + 2]  out: tokens in the ranges before
 /// @return          how many ranges and tokens, to all threads
 /// @cost  O(segments / threads), or times O(log kept) where a KV lane has been compacted; 2 barriers for each
 ///        4 * threads segments

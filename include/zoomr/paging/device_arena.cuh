@@ -102,7 +102,7 @@ struct device_arena {
 
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
-  /// @param arena_frames     blocks that the arena holds, a multiple of `parts`
+  /// @param arena_frames   blocks that the arena holds, a multiple of `parts`
   /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
   /// @param table_entries  of the sequences' page tables; each has `parts` places
   /// @param page_numbers   keys and values of a page, of all KV heads

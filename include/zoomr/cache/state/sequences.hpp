@@ -244,7 +244,7 @@ inline void trim_pages(table<index_t>& pages, index_t slots, page_stock& stock) 
 }
 
 /// Commits tokens to segments and segmenter. The table has room for the segments, since `plan` has counted them.
-/// @param planned      [tokens that are accepted]
+/// @param planned  [tokens that are accepted]
 /// @param item     where a prompt begins or ends
 inline void commit_tokens(const any_segmenter& segmenter, token_state& state, const planned_item& item,
                           view<const planned_token> planned, index_t rollback_depth) {

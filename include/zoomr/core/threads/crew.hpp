@@ -43,7 +43,7 @@ class crew {
   /// the leader's call has, whose results are visible then. One such call after the other: whoever is early for the
   /// next one waits.
   /// @param lead  lead(): called by the leader alone. What it throws the leader throws, once the others are let go;
-  /// they return as always, so that the leader must signal them if the engine is to stop
+  ///              they return as always, so that the leader must signal them if the engine is to stop
   /// @pre   0 <= ith < nth <= threads()
   /// @cost  no allocation, no lock; the leader waits until all others have entered and left
   template <class Lead>

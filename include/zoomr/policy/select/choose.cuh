@@ -52,8 +52,8 @@ __device__ index_t count_left(block_threads& block, view<const segment> segments
 }
 
 /// Begins a choice: writes what each segment has left, and the votes that the aggregator adds to.
-/// @param tokens   [segments]  out
-/// @param votes  [segments]  out: 0, or `not_eligible` where nothing is left
+/// @param tokens  [segments]  out
+/// @param votes   [segments]  out: 0, or `not_eligible` where nothing is left
 /// @return         as `count_left`
 __device__ inline index_t begin_choice(block_threads& block, view<const segment> segments, zone_bounds zone,
                                        const slot_map& slots, view<index_t> tokens, view<votes_t> votes) {

@@ -45,7 +45,7 @@ struct observing_layer {
 
   /// Lets the queries of the tokens in `positions` update importance, on top of the first `summed` sums in half `from`;
   /// the result is in half `to`.
-  /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
+  /// @param queries            [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
   /// @param observed_together  first token of those that are observed together, of which some may have been already
   /// @cost  1 launch for an evictor that updates importance itself, 4 for each 32 queries for others
   template <class Number>

@@ -153,7 +153,7 @@ struct device_sizes {
   }
   /// An arena has what is left of the device's bytes, but no more frames than there are blocks.
   /// @param beside_arena  bytes that everything else takes
-  /// @param page    arena_page_bytes
+  /// @param page          arena_page_bytes
   /// @throws precondition_error if no frame is left
   void size_arena(const tier_bytes& limits, byte_count beside_arena, byte_count page) {
     ZOOMR_EXPECTS(limits.device >= beside_arena + page,
