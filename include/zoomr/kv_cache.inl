@@ -191,7 +191,7 @@ template <class Edit>
 token_range any_kv_cache<T, Placement>::apply(Edit& edit) {
   edit.prepare();
   ZOOMR_TRY { edit.write(); }
-  ZOOMR_CATCH(const error& failure) {
+  ZOOMR_CATCH(const error& cause) {
     edit.forget();
     detail::rethrow();
   }

@@ -118,10 +118,10 @@ struct never_caught {
 }  // namespace detail
 }  // namespace zoomr::inline v0
 
-// try { ... } catch (const error& why) { ... } catch (...) { ... } is written
+// try { ... } catch (const error& cause) { ... } catch (...) { ... } is written
 //
 //   ZOOMR_TRY { ... }
-//   ZOOMR_CATCH(const error& why) { ... }
+//   ZOOMR_CATCH(const error& cause) { ... }
 //   ZOOMR_CATCH_ALL { ... }
 //
 // so that it compiles without exceptions too: then only the first block is ever entered. What is caught has a name.

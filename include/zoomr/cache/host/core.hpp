@@ -101,9 +101,9 @@ struct cache_core {
 
   /// Within ZOOMR_CATCH: an error(storage) fails this item alone. Its sentence is kept for `step::failure`, and the
   /// other items of the step go on. Any other error is thrown on.
-  void keep_failure(planned_item& item, const error& failure) {
-    if (!Pool::may_fail || failure.code() != errc::storage) rethrow();
-    failures[item.seq] = failure.what();
+  void keep_failure(planned_item& item, const error& cause) {
+    if (!Pool::may_fail || cause.code() != errc::storage) rethrow();
+    failures[item.seq] = cause.what();
     item.failed = true;
   }
   /// Does part of an item's work, unless it has failed before.
@@ -113,7 +113,7 @@ struct cache_core {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
       ZOOMR_TRY { work(); }
-      ZOOMR_CATCH(const error& failure) { keep_failure(item, failure); }
+      ZOOMR_CATCH(const error& cause) { keep_failure(item, cause); }
       return !item.failed;
     } else {
       work();

@@ -27,14 +27,14 @@ namespace detail {
 /// @param named  named()  returns the group's name, for the beginning of a sentence
 template <class Work, class Named>
 void naming_group(Work work, Named named) {
-  const auto sentence = [&](const std::exception& failure) {
-    std::string_view text = failure.what();
+  const auto sentence = [&](const std::exception& cause) {
+    std::string_view text = cause.what();
     if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
     return named() + ": " + std::string(text);
   };
   ZOOMR_TRY { work(); }
-  ZOOMR_CATCH(const error& failure) { raise(failure.code(), sentence(failure)); }
-  ZOOMR_CATCH(const precondition_error& failure) { raise_precondition(sentence(failure)); }
+  ZOOMR_CATCH(const error& cause) { raise(cause.code(), sentence(cause)); }
+  ZOOMR_CATCH(const precondition_error& cause) { raise_precondition(sentence(cause)); }
 }
 template <class Work>
 void naming_group(index_t group, Work work) {

@@ -103,8 +103,8 @@ class async_transfers {
   template <class Run>
   static std::thread started_thread(Run run) {
     ZOOMR_TRY { return std::thread(run); }
-    ZOOMR_CATCH(const std::system_error& failure) {
-      detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + failure.what());
+    ZOOMR_CATCH(const std::system_error& cause) {
+      detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + cause.what());
     }
   }
 

@@ -256,7 +256,7 @@ void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
   item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
   ZOOMR_TRY { token_ranges<Pool>(layer_token<Pool>{core, item, item.last(), 0, false}).prefetch(true); }
-  ZOOMR_CATCH(const error& failure) {}
+  ZOOMR_CATCH(const error& cause) {}
 }
 
 }  // namespace zoomr::inline v0::detail
