@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Votes are attention mass, estimated from summaries alone: a head that attends little has little weight.
+// L4. Votes are attention mass, estimated from summaries alone: a head whose mass is spread out decides little.
 //
 //   mass(head, id) = exp(x_id) / sum over eligible ids of exp(x),   x = logit of the score + ln(tokens left of id)
 #pragma once
@@ -13,8 +13,8 @@ namespace zoomr::inline v0 {
 /// attention that each would get. The logit is q . summary / sqrt(head_dim), or what the model's scale and soft cap
 /// make of it. Masses add up in units of 2^-24.
 ///
-/// A head that attends one thought weighs more than ten that attend none. NaN scores count as nothing. Masses are
-/// integers before they are added: heads and layers may come in any order.
+/// A head whose mass is on one thought decides more than ten whose mass is spread out. NaN scores count as nothing.
+/// Masses are integers before they are added: heads and layers may come in any order.
 /// @cost    three passes over the scores of each head, with an exponential for each score in the last two
 /// @source  zoomr
 struct head_mass {

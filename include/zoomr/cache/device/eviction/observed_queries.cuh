@@ -26,7 +26,7 @@ struct observed_sum {
     if (is_nan(logit) || logit == infinity) return odd;
     return static_cast<unsigned>(order_key(logit) + 2147483648);
   }
-  /// NaN if the shares would not be finite.
+  /// NaN if the shares are not numbers.
   __device__ float largest_logit() const {
     const float logit = largest == odd ? not_a_number : unsorted(static_cast<votes_t>(largest) - 2147483648);
     return logit == -infinity ? not_a_number : logit;

@@ -64,7 +64,7 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
 }
 
 /// Slots that a token of a prompt requests: the last one of a chunk all that it sees, each before it the first that it
-/// sees in a window. So together they request what the chunk reads, and few pages twice. Where there is a window slots
+/// sees in a window. So together they request all that the chunk reads, at little cost. Where there is a window slots
 /// are positions.
 __device__ inline token_range slots_asked(const device_token& token, bool ends_chunk) {
   const index_t first = token.zone.begin;

@@ -154,7 +154,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
           if (!seen(position, id)) continue;
           const float share = masses[id] == log_total ? 0.0f : masses[id] - log_total;  // of an infinity too
           if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
-          if (!whole(id)) masses[id] = not_a_number;  // of a segment that is between the zones only now
+          if (!whole(id)) masses[id] = not_a_number;  // of the part between the zones now
         }
       }
     }

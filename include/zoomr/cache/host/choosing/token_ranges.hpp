@@ -5,7 +5,7 @@
 // Three rows of levels can be read: the one just made for this token (scope of a layer or less, in `pending` if it will
 // stay active), the pending one in a second pass, and the active one in all other cases. No row is read where a query
 // attends everything: in the prompt, in the first dense layers, in a short context, or where the refresh rule returns
-// that.
+// `everything`.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -86,9 +86,10 @@ class token_ranges {
     return for_all_.tokens() > 0 ? for_all_ : resolved(kv_head, head, memory);
   }
 
-  /// Slots before this one are read alike by this token and by those up to position `last` of its draft. All of them
-  /// attend everything, or none does, and none makes a choice: then only the zones move. The slot is the first of a
-  /// page, so that runs are the same when they are read in two parts; 0 where the layer's window moves on.
+  /// Slots before this one are read alike by this token and by those up to position `last` of its draft. That needs
+  /// that all of them attend everything, or none does, and that none makes a choice: then only the zones move. The slot
+  /// is the first of a page, so that runs are the same when they are read in two parts; 0 where the layer's window
+  /// moves on.
   index_t settled(index_t kv_head, index_t last) const {
     const zone_bounds first_zone = token_.zone();
     const zone_bounds last_zone = token_.core.zone_of(token_.state(), token_.item, last);
