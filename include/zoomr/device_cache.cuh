@@ -15,10 +15,10 @@ namespace zoomr::inline v0 {
 ///
 /// The same policies, steps and selections as `kv_cache`; every selection is identical to the host's. The caller brings
 /// the device memory; nothing is allocated, and nothing waited for, after construction but by `wait`. The host may be
-/// ahead of the device by some steps, whose tables wait in pinned memory until they are copied: `begin` asks whether
-/// those of the step four before are, and is refused if they are not. An engine that reads the logits of each step
-/// before it begins the next one is never refused; one that enqueues the chunks of a prompt, or steps, one after the
-/// other asks `ready`, or calls `wait`.
+/// ahead of the device by some steps, whose tables wait in pinned memory until they are copied: `begin` checks that
+/// those of the step four before are, and refuses if they are not. An engine that reads the logits of each step before
+/// it begins the next one is never refused; one that enqueues the chunks of a prompt, or steps, one after the other
+/// calls `ready` or `wait`.
 ///
 /// Whoever destroys a cache has waited for its steps, since their memory is the caller's; the cache's own pinned memory
 /// is waited for.
@@ -30,11 +30,11 @@ namespace zoomr::inline v0 {
 /// no drafts, a config.max_draft_tokens of 1 saves the joining of their ranges, and memory for it.
 ///
 /// With the placement `tiered<>` all pages are in pinned memory of the host, and `config.tiers.device` bytes on the
-/// device hold everything else and an arena of blocks: what a layer reads comes there before it is read, what has no
-/// room is read where it is, and the host is not asked (cache/device/tiers/fetching.cuh). Unless the placement's
-/// `prefetch` is off, what the next layer is known to read comes while one is attended, on a stream of the cache's own
-/// that forks from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an order of replacement of
-/// its own; the placement's, and its transfers, are the host's. There is no file under pinned memory.
+/// device hold everything else and an arena of blocks. What a layer reads is brought there first, by the device alone;
+/// what has no room is read where it is (cache/device/tiers/fetching.cuh). Unless the placement's `prefetch` is off,
+/// blocks that the next layer will certainly read come while one is attended, on a stream of the cache's own that forks
+/// from the caller's and joins it (cache/device/tiers/ahead.cuh). The arena has an order of replacement of its own: the
+/// placement's `replacement` and `transfers` are a host cache's.
 ///
 /// With the placement engine_pages pages are an engine's, in memory of the device that `config.engine` names: a page
 /// has a power of 2 of tokens, keys and values have the same strides, and rows are aligned to 16 bytes.
@@ -44,7 +44,7 @@ namespace zoomr::inline v0 {
 /// @tparam HeadDim  64, 96, 128, 192, 256 or 576, as a rule
 /// @tparam Group    query heads of a KV head
 /// @tparam Values   values_apart<Width>, where values may be narrower than keys; values_in_keys<Width>: a value is the
-///                  first numbers of its key (MLA). As the shape of the model says
+///                  first numbers of its key (MLA). It must agree with the model's shape
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 class device_cache : public cache_base<detail::device_core<Policy, T>> {
   using base = cache_base<detail::device_core<Policy, T>>;
@@ -112,7 +112,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
 
   /// True if `begin` will find tables to write: never waits.
   /// @throws error(device) if something that was enqueued before has failed
-  /// @cost   1 to 3 questions to CUDA where tables were still on their way when it was last asked, otherwise none
+  /// @cost   1 to 3 queries of CUDA events where tables were on their way at the last call, otherwise none
   bool ready() const { return core_->uploads.ready(); }
   /// Waits until it is: until the device has come to the last copy of the step four before the next one.
   /// @throws error(device) if something that was enqueued before has failed
@@ -161,7 +161,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
 
   /// A new sequence that is what `from` is, as kv_cache::fork. Pages are shared until one of the sequences writes
   /// there: the upload of a step copies those that it will write. With the placement engine_pages nothing is copied:
-  /// which pages are shared is the engine's to know.
+  /// the engine keeps track of shared pages.
   /// @throws precondition_error while a step is in progress; error(capacity) if config.max_sequences are open; nothing
   ///         has changed
   /// @cost   2 launches, which copy the index and what a rollback needs; no keys or values
@@ -182,8 +182,8 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     if (!(from == into)) become(base::emptied(into), into.id, original, from.id, stream);
   }
 
-  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
-  /// it for a step. For a sequence whose pages have moved: a step has room for few pages that the device does not know.
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as with `step_item::pages`
+  /// in a step. For a sequence whose pages have moved: a step has room for few pages that are new to the device.
   /// @throws precondition_error while a step is in progress, if the table is too short, or names a page that there is
   ///         not; nothing has changed
   /// @cost   1 launch for each 512 pages
@@ -191,7 +191,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     core_->home.expect_current("block_table");
     detail::device_sequence& state = base::expect_unused(seq);
     detail::take_table(core_->limits.engine, state, pages, "block_table: it",
-                       [](const std::string& why) { detail::raise_precondition(why); });
+                       [](const std::string& reason) { detail::raise_precondition(reason); });
     state.known_pages = static_cast<index_t>(state.pages.size());
     set_pages(*core_, seq.id, state.pages, stream);
   }
@@ -214,7 +214,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   arena_statistics tiers(const arena_counts& read) const requires tiered {
     return statistics_of(read, core_->sizes.block_numbers() * static_cast<byte_count>(sizeof(T)));
   }
-  /// Where everything is on the device, for whoever wants to look; and the table of the first or second pass.
+  /// Where everything is on the device, for tests and tools; and the table of the first or second pass.
   const detail::device_arrays<Policy, T>& arrays() const { return core_->arrays; }
   const detail::device_table& table(index_t pass) const { return core_->on_device[detail::table_for_pass(pass)]; }
 

@@ -10,9 +10,9 @@ namespace zoomr::inline v0 {
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
 ///
 /// Made by `device_cache::begin`, which it must not outlive; one at a time for each cache. Enqueue `start`; then for
-/// each layer in ascending order `append` and `attend`; if `needs_second_pass` says so, `restart` and the same for the
-/// second pass; then `commit`. Every pointer is to device memory, every call enqueues on the stream that it is given
-/// and returns at once. All steps of a cache use one stream, or streams that the caller orders.
+/// each layer in ascending order `append` and `attend`; if `needs_second_pass` returns true, `restart` and the same for
+/// the second pass; then `commit`. Every pointer is to device memory; every call enqueues on its stream and returns at
+/// once. All steps of a cache use one stream, or streams that the caller orders.
 ///
 /// A call that is forgotten, comes twice or out of its order is a `precondition_error`, as on the host
 /// (cache/planning/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
@@ -60,7 +60,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     core_->step.layers.start();
   }
 
-  /// Before the second pass, after `needs_second_pass` has said that there is one.
+  /// Before the second pass, after `needs_second_pass` has returned true.
   void restart(stream_ref stream) {
     upload(stream);
     enqueue().choices().begin(stream);
@@ -81,8 +81,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     append(layer, keys, view<const Number, 3>{}, stream);
   }
 
-  /// The engine stores them by itself, in its own pages, divided by their scales, where `append_slots` says. Otherwise
-  /// as above: what follows on the stream finds them there.
+  /// For an engine that stores them itself in its own pages, divided by their scales, at the slots of `append_slots`.
+  /// They must be there when what follows on the stream runs; all else is as above.
   void append(index_t layer) requires in_engine {
     expect_layer("append", layer);
     core_->step.layers.expect_append(layer);
@@ -103,8 +103,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @param out      [tokens, heads, value width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @cost  2 launches; 1 more where config.max_draft_tokens exceeds 1, 1 or 2 more for the tokens of prompts; for
-  /// eviction 1 more, and for each prompt whose queries count 4 for each 32 of
-  /// them and 1 or 2 at its end; over tiers 4 more, and 4 beside that `append` of the next layer waits for
+  /// eviction 1 more, and for each prompt whose queries count 4 for each 32 of them and 1 or 2 at its end; over tiers 4
+  /// more, and 4 beside that `append` of the next layer waits for
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
               stream_ref stream) {
@@ -189,7 +189,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
-  /// @param accepted  [items]  0 ... tokens(item), as `needs_second_pass` was told; a prompt's tokens are all accepted,
+  /// @param accepted  [items]  0 ... tokens(item), as given to `needs_second_pass`; of a prompt all tokens,
   ///                  or none
   /// @param stream    of a prompt, and of an item that is passed whole, its segments' summaries and at its end the
   ///                  choice are enqueued here; and what evicts tokens that are due, with the summaries of what is left
@@ -288,7 +288,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   }
 
   void abandon() {
-    // Of a step that is dropped between two layers. What is broken says so at the next launch.
+    // Of a step that is dropped between two layers. A failure comes up at the next launch.
     ZOOMR_TRY {
       if (core_->beside) core_->beside->join();
     }

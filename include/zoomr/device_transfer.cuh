@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Sequences that move between a host's cache and a device's, with all that a cache knows of them: to be saved,
+// L6. Sequences that move between a host's cache and a device's, with all that a cache keeps of them: to be saved,
 // loaded, edited or swapped out there, and to go on here. Both caches have the same policy.
 //
 // Everything is enqueued on the caller's stream, and waited for before the call returns: so both sides may go on at
-// once. Segments and summaries follow from tokens and keys: the device is given those of the host, which makes them
-// again.
+// once. Segments and summaries follow from tokens and keys: the host makes them again, and the device receives its
+// copies.
 #pragma once
 
 #include <zoomr/cache/device/moving/sequence_move.cuh>

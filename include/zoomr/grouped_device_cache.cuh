@@ -23,10 +23,10 @@ namespace zoomr::inline v0 {
 ///   grouped_device_cache cache(group_of, of_sliding_layers, of_the_others);
 /// @endcode
 ///
-/// Calls are those of `device_cache`, with layers of the model. What differs between groups is asked of one, with its
-/// own handle: `in_group(seq, g)`. A policy counts only the layers of its group. Where one policy asks for a second
-/// pass, the others must have choices that stay active, or make none: a choice for each token alone would not outlive
-/// its layer.
+/// Calls are those of `device_cache`, with layers of the model. What differs between groups is read from one group,
+/// with its own handle: `in_group(seq, g)`. A policy counts only the layers of its group. Where one policy needs a
+/// second pass, the others must have choices that stay active, or make none: a choice for each token alone would not
+/// outlive its layer.
 /// @tparam Caches  device_cache<...>
 template <class... Caches>
 class grouped_device_cache {
@@ -38,7 +38,7 @@ class grouped_device_cache {
 
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
   /// @param groups    without open sequences; they outlive this, and steps are begun here alone
-  /// @throws precondition_error if a group has other layers than the table says, or is in use, or where a choice of a
+  /// @throws precondition_error if a group has other layers than in the table, or is in use, or where a choice of a
   ///         first pass would be lost
   explicit grouped_device_cache(view<const index_t> group_of, Caches&... groups)
       : groups_(&groups...), table_(std::make_unique<detail::layer_groups>(count, group_of)) {
@@ -66,7 +66,7 @@ class grouped_device_cache {
   auto& group() const {
     return *std::get<std::size_t{Group}>(groups_);
   }
-  /// The sequence as a group knows it.
+  /// The handle of the sequence within a group.
   sequence in_group(sequence seq, index_t g) const {
     table_->expect_group(g);
     return handle(expect_open(seq), g);
@@ -104,9 +104,9 @@ class grouped_device_cache {
 
   /// True if `begin` will find tables to write, in all groups; `wait` waits until then.
   bool ready() const {
-    bool all = true;
-    each([&](auto& in, index_t) { all = in.ready() && all; });
-    return all;
+    bool every_group = true;
+    each([&](auto& in, index_t) { every_group = in.ready() && every_group; });
+    return every_group;
   }
   void wait() {
     each([](auto& in, index_t) { in.wait(); });
@@ -143,8 +143,8 @@ class grouped_device_cache {
   template <class Work>
   void each(Work work) const {
     index_t g = 0;
-    const auto one = [&](auto* in) { detail::naming_group(g, [&] { work(*in, g); }), ++g; };
-    std::apply([&](auto*... in) { (one(in), ...); }, groups_);
+    const auto in_turn = [&](auto* in) { detail::naming_group(g, [&] { work(*in, g); }), ++g; };
+    std::apply([&](auto*... in) { (in_turn(in), ...); }, groups_);
   }
 
   // As of `layer_groups`.

@@ -13,7 +13,7 @@ namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, through the layers of all groups; made by
 /// `grouped_device_cache::begin`. Everything is as of `device_step`: layers are those of the model, tokens are packed
-/// alike in all groups, and the shape of what a layer is given is its group's.
+/// alike in all groups, and a layer's arrays have the shape of its group.
 template <class... Caches>
 class grouped_device_step {
  public:
@@ -29,7 +29,7 @@ class grouped_device_step {
   bool active(index_t item) const { return any().active(item); }
   index_t packed(index_t item) const { return any().packed(item); }
   index_t items() const { return any().items(); }
-  /// 2 if some group may ask for a second pass.
+  /// 2 if some group may need a second pass.
   index_t passes() const {
     index_t most = 1;
     each([&](const auto& in) { most = (std::max)(most, in.passes()); });
@@ -69,7 +69,7 @@ class grouped_device_step {
   }
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all
-  /// groups. Groups that have not asked for it attend with the choices that they have.
+  /// groups. Groups that do not need it attend with the choices that they have.
   /// @param accepted  [items]  as of `device_step`
   bool needs_second_pass(view<const index_t> accepted) {
     bool first = true;
@@ -110,8 +110,8 @@ class grouped_device_step {
   template <class Work>
   void each(Work work) {
     index_t g = 0;
-    const auto one = [&](auto& in) { detail::naming_group(g, [&] { work(in); }), ++g; };
-    std::apply([&](auto&... in) { (one(in), ...); }, steps_);
+    const auto in_turn = [&](auto& in) { detail::naming_group(g, [&] { work(in); }), ++g; };
+    std::apply([&](auto&... in) { (in_turn(in), ...); }, steps_);
   }
   template <class Work>
   void each(Work work) const {
@@ -122,10 +122,10 @@ class grouped_device_step {
   void in_layer(const char* call, index_t layer, Work work) {
     layers_->in_layer(call, layer, [&](grouped_layer at) {
       index_t g = 0;
-      const auto one = [&](auto& in) {
+      const auto in_turn = [&](auto& in) {
         if (g++ == at.group) work(in, at.layer);
       };
-      std::apply([&](auto&... in) { (one(in), ...); }, steps_);
+      std::apply([&](auto&... in) { (in_turn(in), ...); }, steps_);
     });
   }
 

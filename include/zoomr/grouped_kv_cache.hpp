@@ -27,7 +27,7 @@ namespace zoomr::inline v0 {
 ///   grouped_kv_cache<bfloat16> cache(std::move(groups), group_of);
 /// @endcode
 ///
-/// Calls are those of `any_kv_cache`, with layers of the model. What differs between groups is asked of one:
+/// Calls are those of `any_kv_cache`, with layers of the model. What differs between groups is read from one group:
 /// `cache.group(g).slots(cache.in_group(seq, g))`. A policy counts only the layers of its group: `zones.dense_layers`
 /// too, and a choice for all layers is one for all of these.
 template <class T = float, class Placement = placement>
@@ -38,7 +38,7 @@ class grouped_kv_cache {
 
   /// @param groups    without open sequences
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
-  /// @throws precondition_error if a group has other layers than the table says, or is in use
+  /// @throws precondition_error if a group has other layers than in the table, or is in use
   grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of);
   grouped_kv_cache(grouped_kv_cache&& other) noexcept;
   grouped_kv_cache& operator=(grouped_kv_cache&& other) noexcept;
@@ -49,7 +49,7 @@ class grouped_kv_cache {
   index_t layers() const { return table().layers(); }
   grouped_layer place(index_t layer) const { return table().place(layer); }
   const cache_type& group(index_t g) const;
-  /// The sequence as a group knows it: for calls of `group(g)`.
+  /// The handle of the sequence within a group: for calls of `group(g)`.
   sequence in_group(sequence seq, index_t g) const;
 
   /// A new, empty sequence.

@@ -215,7 +215,7 @@ std::vector<token_range> grouped_kv_cache<T, Placement>::edit(index_t id, token_
   ZOOMR_TRY {
     each([&](cache_type&, index_t g) { edited.write(g); });
   }
-  ZOOMR_CATCH(const error& why) {
+  ZOOMR_CATCH(const error& cause) {
     edited.forget();
     detail::rethrow();
   }

@@ -2,7 +2,7 @@
 // L6. A step over layers that are in several caches, which are the groups: one step in each of them, and all or nothing
 // over all of them.
 //
-// Where a group asks for a second pass, the last tokens of these items change in all layers. So all groups pass them
+// Where a group needs a second pass, the last tokens of these items change in all layers. So all groups pass them
 // again: they overwrite the pending keys and values, and attend with the choices that they have made. A commit goes
 // item by item: what may fail is done in all groups before any of them can no longer go back.
 #pragma once
@@ -31,8 +31,8 @@ struct grouped_steps {
 
 /// One forward pass over new tokens of some sequences, through the layers of all groups; made by
 /// `grouped_kv_cache::begin`. Everything is as of `step`, of which it makes one in each group: layers are those of the
-/// model, tokens are packed alike in all of them, and the shape of what a layer is given is its group's. The sentence
-/// of a failure names the group; a layer in it is counted as the group counts.
+/// model, tokens are packed alike in all of them, and a layer's arrays have the shape of its group. The sentence of a
+/// failure names the group; a layer in it is counted as the group counts.
 template <class T, class Placement>
 class grouped_step {
  public:
@@ -53,7 +53,7 @@ class grouped_step {
   bool active(index_t item) const { return any().active(item); }
   index_t packed(index_t item) const { return any().packed(item); }
   index_t items() const { return any().items(); }
-  /// 2 if some group may ask for a second pass.
+  /// 2 if some group may need a second pass.
   index_t passes() const;
   /// Why an item has failed in some group, or nullptr. It is committed in none.
   const char* failure(index_t item) const;
@@ -84,7 +84,7 @@ class grouped_step {
   void observe(index_t layer, view<Number, 3> queries);
 
   /// Call after the last layer: true if some items' last tokens must be passed once more, through the layers of all
-  /// groups. Groups that have not asked for it attend with the choices that they have.
+  /// groups. Groups that do not need it attend with the choices that they have.
   /// @param accepted  [items]  as of `step`
   bool needs_second_pass(view<const index_t> accepted);
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
@@ -105,7 +105,7 @@ class grouped_step {
   explicit grouped_step(detail::grouped_steps<T, Placement>& steps) : steps_(&steps) {}
 
   index_t groups() const { return static_cast<index_t>(steps_->group_steps.size()); }
-  // What is the same in all groups, the first one says.
+  // What is the same in all groups is read from the first.
   const step_type& any() const;
 
   template <class Work>

@@ -26,7 +26,7 @@ namespace zoomr::inline v0 {
 ///
 /// It is made as a `kv_cache`, which may be moved into one: `any_kv_cache<> cache = kv_cache(model, policy, limits);`,
 /// or `any_kv_cache<float, tiered<>>` where the policy's placement is `tiered<>`.
-/// What it asks the policy, a few times for each token and head, are virtual calls.
+/// The policy is called virtually, a few times for each token and head.
 ///
 /// One call at a time; the threads of `config.threads` may work on it. Results do not depend on how many these are, on
 /// how sequences are batched, nor on how a text was cut into steps, unless items are passed whole
@@ -64,7 +64,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false);
 
   /// How many tokens of each item a step would take that begins now with these items. None begins, and nothing changes:
-  /// an engine that cuts its batches beforehand learns here what of a draft would be left over.
+  /// an engine that cuts its batches beforehand sees here how much of a draft would be left over.
   /// @param taken  [items]  out
   /// @throws as `begin`, but for what it needs pages or block tables for
   /// @cost   O(ids): that of planning a step, twice
@@ -77,7 +77,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   ///
   /// Pages are shared until one of the sequences writes there: a step copies the page that has room for its first
   /// token, and those to which an eviction at its end moves tokens. `bytes` counts a shared page for each of its
-  /// sequences. With the placement engine_pages nothing is copied: which pages are shared is the engine's to know.
+  /// sequences. With the placement engine_pages nothing is copied: the engine keeps track of shared pages.
   /// @throws error(capacity) if config.max_sequences are open; nothing has changed
   /// @cost   copies the index: the summaries of all segments, tables, remembered queries; no keys or values
   sequence fork(sequence from);
@@ -85,8 +85,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @throws precondition_error while a step is in progress
   void fork(sequence from, sequence into);
 
-  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as `step_item::pages` says
-  /// it for a step. For a fork that loses tokens, or is saved, before its first step.
+  /// With the placement engine_pages: the sequence's slots are in these pages from now on, as with `step_item::pages`
+  /// in a step. For a fork that loses tokens, or is saved, before its first step.
   /// @throws precondition_error while a step is in progress, or as `begin`; nothing has changed
   void block_table(sequence seq, view<const index_t> pages) requires(!pool_of<Placement, T>::owns_pages);
 
@@ -132,7 +132,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   template <class Turn = detail::unturned>
   void shift(sequence seq, token_range positions, index_t distance, const Turn& turn = {});
 
-  /// Writes all that a cache must know to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
+  /// Writes all that a cache needs to go on with a sequence: docs/sequence_format.md. The sequence is not changed.
   /// @code  cache.save(seq, file_sink("/path/of/a/file"));  @endcode
   /// @throws precondition_error while a step is in progress; error(storage) if a page does not come, or the file cannot
   ///         be written; whatever the sink throws
@@ -229,7 +229,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
 
 /// Keys, values and their index for some sequences under one policy.
 ///
-/// All memory is allocated by the constructor; `bytes` says how much before. Everything else is `any_kv_cache`.
+/// All memory is allocated by the constructor; `bytes` gives its size beforehand. Everything else is `any_kv_cache`.
 ///
 /// @tparam Policy  what compose() makes: policy_of<mine> of a constant
 /// @tparam T       storage type of keys and values: float, bfloat16, float16, float8, int8, scaled_int8, q8_0, q4_0,

@@ -71,7 +71,7 @@ void any_kv_cache<T, Placement>::block_table(sequence seq,
                                              view<const index_t> pages) requires(!pool_of<Placement, T>::owns_pages) {
   expect_unused(seq);
   detail::take_table(core_->limits.engine, state(seq.id), pages, "block_table: it",
-                     [](const std::string& why) { detail::raise_precondition(why); });
+                     [](const std::string& reason) { detail::raise_precondition(reason); });
 }
 
 template <class T, class Placement>
@@ -191,7 +191,7 @@ template <class Edit>
 token_range any_kv_cache<T, Placement>::apply(Edit& edit) {
   edit.prepare();
   ZOOMR_TRY { edit.write(); }
-  ZOOMR_CATCH(const error& why) {
+  ZOOMR_CATCH(const error& cause) {
     edit.forget();
     detail::rethrow();
   }

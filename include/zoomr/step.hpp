@@ -20,8 +20,9 @@ namespace zoomr::inline v0 {
 ///
 /// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
-/// if it says so the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice or
-/// too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need none.
+/// if it returns true the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice
+/// or too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need
+/// none.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   using pool_type = pool_of<Placement, T>;
@@ -39,20 +40,21 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   index_t tokens() const { return tokens_; }
   /// Why an item has failed in this step, or nullptr: with a tiered placement its pages may not come. The sentence
   /// names the file, the block and the system's reason where there are any. The other items go on; of this one, outputs
-  /// are NaN and no token is committed (docs/errors.md says what to do).
+  /// are NaN and no token is committed (what to do: docs/errors.md).
   const char* failure(index_t item) const;
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
   /// @param keys    [tokens, kv_heads, head_dim]  rotated; any strides
-  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where the shape says that they are in keys
+  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where they are in keys
+  ///                (`shape::values_in_keys`)
   /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
   /// overwrites
   /// @cost  copies both once
   void append(index_t layer, view<const float, 3> keys, view<const float, 3> values = {});
   void append(index_t layer, view<const bfloat16, 3> keys, view<const bfloat16, 3> values = {});
   void append(index_t layer, view<const float16, 3> keys, view<const float16, 3> values = {});
-  /// The engine has written them into its pages itself, at the slots from `slot(item)` on of each item, divided by
-  /// their scales. Otherwise as above.
+  /// For an engine that has written them into its pages itself, divided by their scales: those of an item at the slots
+  /// from `slot(item)` on. All else is as above.
   void append(index_t layer) requires(!pool_of<Placement, T>::owns_pages);
   /// Slots that `commit` may write in some KV lane, where it moves tokens together that eviction has left; none, as a
   /// rule. Whoever else reads the pages that hold them would read other tokens afterwards.
@@ -74,10 +76,10 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   void attend(index_t layer, view<const float16, 3> queries, view<float16, 3> out, view<float, 2> lse = {});
 
   /// Instead of `attend`, for engines whose own kernel attends, through their pages or `kv_cache::kv_lane`: makes the
-  /// choices that are due, and says which slots each query reads.
+  /// choices that are due, and lists which slots each query reads.
   /// @param queries  [tokens, heads, head_dim]  rotated
-  /// @param visit    visit(slots_read) for each token and each query heads that read the same; its ranges are valid
-  ///                 until it returns
+  /// @param visit    visit(slots_read) for each token and each set of query heads that read the same; its ranges are
+  ///                 valid until it returns
   /// @pre   as of `attend`
   /// @cost  that of `attend` without reading keys or values
   template <class Visit>
@@ -90,8 +92,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   }
 
   /// Instead of `attend`, before the end of the prompt, for engines whose own kernel does the prefill: only lets the
-  /// policy see the queries. Needed for the prompt's last chunk; for those before it that hold queries which eviction
-  /// observes, or a choice hears, at the end; for each chunk if attention adds up from the first token on.
+  /// policy see the queries. Needed for the prompt's last chunk; for chunks before it if they hold queries that
+  /// eviction or a choice uses at the end; for each chunk if attention adds up from the first token on.
   /// @param queries  [tokens, heads, head_dim]  rotated; only the last ones that the policy observes are read
   /// @pre   append(layer) came before; once for each layer
   void observe(index_t layer, view<const float, 3> queries);
@@ -106,8 +108,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// Without `needs_second_pass` before it, a choice that has a second pass serves the following tokens instead.
-  /// @param accepted  [items]  0 ... tokens(item), as `needs_second_pass` was told; a prompt's tokens are all accepted,
-  /// or none
+  /// @param accepted  [items]  0 ... tokens(item), as given to `needs_second_pass`; of a prompt all tokens,
+  ///                  or none
   /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
   /// placement do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index_t> accepted);
@@ -140,8 +142,9 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   template <class Body>
   void for_each_token(Body body);
 
-  // The queries of this item count. Of a prompt the last chunk's always do. After it, tokens may be written that no
-  // layer attends from, in any layer, if they make no choice and the policy remembers no queries.
+  // True if each layer must attend or observe with this item's queries before `commit`: the last chunk of a prompt,
+  // each chunk where attention adds up, and after the prompt an item that makes a choice or whose queries the policy
+  // remembers. Other tokens after the prompt may be appended without attention, but then in all layers.
   bool must_be_seen(const detail::planned_item& item) const;
   auto queries_needed() const {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };

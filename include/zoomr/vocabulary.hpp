@@ -10,8 +10,8 @@
 
 namespace zoomr::inline v0 {
 
-/// Where . ! ? and … end a sentence: wherever they stand, as in 3.14 and "Dr.", or before white space alone, which is
-/// known one token later. Marks of other scripts, such as 。 and ؟, and empty lines always do.
+/// Where . ! ? and … end a sentence: wherever they stand, as in 3.14 and "Dr.", or before white space alone, which
+/// takes one more token to decide. Marks of other scripts, such as 。 and ؟, and empty lines always do.
 enum class mark_rule { anywhere, before_blank };
 
 namespace detail {
@@ -94,7 +94,7 @@ constexpr char32_t next_character(std::string_view text, std::size_t& at) {
   return too_long || surrogate || c > 0x10ffff ? no_character : c;
 }
 
-/// What the bytes of a token say of a sentence's end.
+/// What the bytes of a token mean for a sentence's end.
 struct token_ending {
   bool text = true;          // whole characters
   bool sure = false;         // a mark of another script at its end, whatever is before it; or an empty line

@@ -9,7 +9,7 @@
 //
 // Grid: x is the row, y the split of its tokens, z the block of its heads. Logits are in units of ln 2 here, weights
 // powers of 2. Lists, queries and pages must have been written by work that the stream comes after; splits of a row
-// are ordered by a counter alone, which says to the last of them that the others are done.
+// are ordered by a counter alone: the last of them sees by it that the others are done.
 #pragma once
 
 #include <zoomr/attention/gather.hpp>
@@ -41,7 +41,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   __device__ static index_t keys_of(index_t tile) { return tile % 2 * (layout::stage + layout::value_stage); }
   __device__ static index_t values_of(index_t tile) { return keys_of(tile) + (Values::in_keys ? 0 : layout::stage); }
 
-  /// Where what is known of a tile's token is.
+  /// Where a tile's token has its place and bits.
   __device__ static index_t known(index_t tile, index_t token) { return tile % ring * layout::tile + token; }
 
   /// Finds where the keys of a tile are, and who attends to them; of none after the last. A barrier must follow.
@@ -92,7 +92,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
   /// batch is closed after the last tile too, so that batches can be counted.
   __device__ void copy(index_t tile) {
     constexpr index_t pieces = layout::pieces;
-    // each thread has the same piece of some tokens, or some pieces of the same token; otherwise any
+    // each thread has the same piece of some tokens, or some pieces of the same token; else any
     constexpr bool same_piece = layout::threads % pieces == 0 && layout::stage % layout::threads == 0;
     constexpr index_t at_once = same_piece ? layout::threads / pieces : 1;                                  // tokens
     constexpr index_t of_token = layout::threads % layout::tile == 0 ? layout::threads / layout::tile : 0;  // threads
@@ -137,8 +137,8 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
 
     /// What the bias of one head of the block goes by: of a row without any, nothing is added.
     struct of_head {
-      float slope = 0.0f;  // in units of ln 2
-      index_t asking = 0;  // position of its query
+      float slope = 0.0f;    // in units of ln 2
+      index_t position = 0;  // of its query
     };
     __device__ of_head head(index_t head) const {
       if constexpr (biased) {
@@ -154,7 +154,7 @@ struct gather_block : gather_output<Warp, Values, Group, Task, Row> {
     __device__ float operator()(float product, index_t token, const of_head& bias) const {
       const float logit = block.task.logits(product);
       if constexpr (biased) {
-        return fused(bias.slope, static_cast<float>(block.shared.positions[known(tile, token)] - bias.asking), logit);
+        return fused(bias.slope, static_cast<float>(block.shared.positions[known(tile, token)] - bias.position), logit);
       } else {
         return logit;
       }
@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(
 /// @tparam Group    query heads of a row, at most; where query tokens share it, of all of them
 /// @tparam Values   how values are stored: apart, where they may be narrower than keys, or in keys. `task.layer` has
 ///                  the same distances for both
-/// @param  splits   blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
-/// @param  early    the launch may begin while the one in front of it ends, and waits for it
+/// @param splits    blocks that may share a row; with more than one, `task.partial` and `task.arrived` are used
+/// @param early     the launch may begin while the one in front of it ends, and waits for it
 /// @pre    what `task` points to is on the device, keys and values aligned to 16 bytes; `arrived` is zero, as it is
 ///         again afterwards; no other launch in progress has the same `partial` and `arrived`
 /// @throws precondition_error for splits that are not allowed, or have no memory; error(device) if the kernel cannot

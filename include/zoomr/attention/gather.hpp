@@ -4,7 +4,7 @@
 //
 // cache/host/attending/layer_attention.hpp calls it for the ranges of one KV head, or of several; a prompt has tiles of
 // its own (cache/host/attending/prompt_attention.hpp). A KV lane over tiers brings the page in `key`, and keeps it
-// until a few others are asked for: two are, before a page is done with.
+// until a few others are reached: two are, before a page is done with.
 #pragma once
 
 #include <zoomr/attention/page_run.hpp>
@@ -19,7 +19,7 @@ namespace zoomr::inline v0 {
 
 namespace detail {
 
-/// What some queries ask of one KV lane.
+/// What some queries read of one KV lane.
 template <class Lane, class Hook>
 struct lane_queries {
   const Lane* kv_lane = nullptr;
@@ -29,7 +29,7 @@ struct lane_queries {
   index_t first_query = 0;        // the number of the first query, for the hook
 };
 
-/// Where keys and values of a run are; those of values only where they are otherwise apart than keys.
+/// Where keys and values of a run are; those of values only where their distances are not those of keys.
 struct run_places {
   row_places keys, values;
 
@@ -38,7 +38,7 @@ struct run_places {
   run_places(const kv_rows& rows, index_t tokens) : keys(rows.key_stride, tokens) {
     if (!values_follow_keys(rows)) values = row_places(rows.value_stride, tokens);
   }
-  /// Rows that are asked for one by one.
+  /// Rows that are looked up one by one.
   /// @param slots  up to 16
   template <class Lane>
   run_places(const Lane& kv_lane, token_range slots) {
@@ -59,22 +59,22 @@ struct one_stretch {};
 /// Adds the tokens of `ranges` that are within `bounds` to the state of each query. As gather_attend, for queries that
 /// are anywhere: heads that share a KV head, of one token or of several; and for several KV lanes, page by page, whose
 /// rows may be side by side.
-/// @param bounds  slots; where they cut a range, at the border of a page, so that the runs are the same
-/// @param lanes   of the same pages, with the same distances in them: at least one
+/// @param bounds       slots; where they cut a range, at the border of a page, so that the runs are the same
+/// @param lanes        of the same pages, with the same distances in them: at least one
 /// @param end_stretch  end_stretch(state): called for each query where a stretch of `ranges` ends within `bounds`; or
-/// one_stretch
+///                     one_stretch
 template <class Lane, class Hook, class End = one_stretch>
 void gather_within(view<const token_range> ranges, token_range bounds, view<const lane_queries<Lane, Hook>> lanes,
                    cpu_path path = fastest_cpu_path(), End end_stretch = {}) {
   using number = std::remove_cv_t<typename Lane::number>;
-  constexpr bool ends = !std::is_same_v<End, one_stretch>;  // else nobody is told where stretches end
+  constexpr bool ends = !std::is_same_v<End, one_stretch>;  // else nothing is called where stretches end
   struct asked_run {
     page_run<number> run;
     const lane_queries<Lane, Hook>* lane = nullptr;
-    index_t slot = 0;     // of the first token; only a hook is told
+    index_t slot = 0;     // of the first token; only for a hook
     bool begins = false;  // a stretch, which is not the first
   };
-  constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is asked for
+  constexpr index_t ahead = 2;                  // runs between the one that is read and the one that is prefetched
   asked_run last_ones[std::size_t{ahead + 1}];  // the last ones found
   const Lane& any_lane = *lanes[0].kv_lane;
   const bool whole = any_lane.whole_pages();
@@ -141,8 +141,8 @@ class lanes_together {
       if (first > 0) attend();
       const index_t last = (std::min)(queries, first + most_asking);
       kv_lane_[lanes_] = kv_lane, hook_[lanes_] = hook;
-      const view<const run_query> asking(queries_ + asking_, {last - first});
-      of_lane_[lanes_] = {&kv_lane_[lanes_], asking, scale, &hook_[lanes_], first};
+      const view<const run_query> own_queries(queries_ + asking_, {last - first});
+      of_lane_[lanes_] = {&kv_lane_[lanes_], own_queries, scale, &hook_[lanes_], first};
       for (index_t i = first; i < last; ++i) queries_[asking_++] = ask(i);
       ++lanes_;
     }
@@ -171,17 +171,17 @@ class lanes_together {
 
 /// Adds the tokens of `ranges` to one attention state for each query head of the group, as one stretch.
 ///
-/// @param ranges     ascending slots
-/// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as
-///                 far apart as `rows` says; where not all rows of 16 slots are so far apart, `whole_pages()` is false,
-///                 and each is asked for
+/// @param ranges   ascending slots
+/// @param kv_lane  `key(slot)` is where a key is, `value_of(key, slot)` its value, those of its page after them as far
+///                 apart as in `rows`; where not all rows of 16 slots are so far apart, `whole_pages()` is false, and
+///                 each is looked up
 /// @param queries  [group, key width]  rotated
 /// @param scale    of the logits: that of stored keys / sqrt(head_dim)
 /// @param states   [group]  their `out` has as many floats as a value; not yet finished. Logits in them are natural.
 /// @param path     which instructions
-/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the
-///                 caller's own, whose queries are numbered as in `queries`; it changes each logit by itself. On a path
-///                 of vectors it is compiled for that path: a product that is added to something is a fma there, as
+/// @param hook     what logits go through before their softmax: `model_logits`, or hook(run_logits) of the caller's
+///                 own, whose queries are numbered as in `queries`; it changes each logit by itself. On a path of
+///                 vectors it is compiled for that path: a product that is added to something is a fma there, as
 ///                 `fused` is on all
 /// @pre   has_cpu_path(path); `out` of a new state is zeros; each slot is added to a state at most once, since
 ///        nothing looks for repetitions
@@ -191,11 +191,11 @@ template <class Lane, class Hook = plain_logits>
 void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<const float, 2> queries, float scale,
                    view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& hook = {}) {
   constexpr index_t most = 16;  // query heads at a time
-  detail::run_query asking[std::size_t{most}];
+  detail::run_query batch[std::size_t{most}];
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
-    for (index_t i = 0; i < count; ++i) asking[i] = {queries[head + i].data(), &states[head + i]};
-    const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {asking, {count}}, scale, &hook, head};
+    for (index_t i = 0; i < count; ++i) batch[i] = {queries[head + i].data(), &states[head + i]};
+    const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {batch, {count}}, scale, &hook, head};
     detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&row_queries, {1}),
                           path);
   }

@@ -62,23 +62,23 @@ __device__ inline gather_stretch stretch_of(index_t tokens, index_t tile, index_
 }
 
 /// What one block works on, and what it does with the states of its warps. A head is counted from the first of the
-/// block, unless a function says "of the row": there the query tokens of a tile follow one another, each with all
+/// block, except where a comment has "of the row": there the query tokens of a tile follow one another, each with all
 /// heads.
 template <class Warp, class Values, index_t Group, class Task, class Row>
 struct gather_output {
   using layout = typename Warp::layout;
   using number = typename Task::number;
-  static constexpr index_t ring = 3;  // tiles whose places are known
+  static constexpr index_t ring = 3;  // tiles whose places have been found
   static constexpr index_t width = Values::width;
   static constexpr bool shares = query_tile<decltype(Row::tokens)>;
-  /// Where a token is in its sequence is asked for, and known.
+  /// A bias by distance is possible, and the list has the places of tokens in their sequence.
   static constexpr bool biased = has_slopes<Task> && requires(const Row& row) { row.tokens.sequence_slot(index_t{}); };
 
   /// Pieces of 16 bytes of two tiles, and of the states that are left in their place.
   static constexpr index_t stage_pieces = 2 * (layout::stage + layout::value_stage);
   static constexpr index_t state_pieces = layout::token_parts * layout::block_heads * width / 4;
 
-  /// The block's shared memory. Nobody reads the stages any more when the states are left there.
+  /// The block's shared memory. The stages are no longer read when the states are left there.
   struct memory {
     // [2][keys | values][tile][pieces]; then [warps, heads, value width]
     shared_array<uint4, (stage_pieces > state_pieces ? stage_pieces : state_pieces)> stages;

@@ -4,7 +4,7 @@
 //
 // Which dimension is which number of a tile is free as long as queries and keys agree, and so is which token is which
 // column of S as long as values agree: both are chosen such that a thread reads whole pieces of 16 bytes, and that the
-// eight threads that read at once never want the same bank. The sums of S are the operands of P V as they are.
+// eight threads that read at once never use the same bank. The sums of S are the operands of P V as they are.
 // The scale of logits is applied to S, in float. Weights are rounded to the type that is multiplied before they meet
 // values, but added up as they are, so that lse is as exact as without tensor cores.
 #pragma once
@@ -19,12 +19,13 @@ namespace zoomr::inline v0 {
 /// One warp's part of a block: the states of 16 heads over the tokens that it has seen.
 template <class T, class Number, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>> {
-  using asking = tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>>;
+  using query_type = tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, Group, Values>>;
   using layout = tensor_layout<T, HeadDim, Group, Values>;
-  using asking::dim_part, asking::factor, asking::has, asking::quarter, asking::query, asking::row, asking::stretch,
-      asking::warp;
-  using asking::dim_parts, asking::key_numbers, asking::own_stretches, asking::per_piece, asking::steps;
-  using typename asking::multiplied;
+  using query_type::dim_part, query_type::factor, query_type::has, query_type::quarter, query_type::query,
+      query_type::row, query_type::stretch, query_type::warp;
+  using query_type::dim_parts, query_type::key_numbers, query_type::own_stretches, query_type::per_piece,
+      query_type::steps;
+  using typename query_type::multiplied;
   static constexpr index_t tokens_at_once = layout::tokens_at_once;
   static constexpr index_t own_dims = Values::width / dim_parts;         // of a value
   static constexpr index_t pairs = 2 / static_cast<index_t>(sizeof(T));  // of numbers in a word
@@ -53,7 +54,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
     return first_dim() + tile * 8 + column * value_numbers;
   }
 
-  /// @param first  this warp's first head of the row
+  /// @param first        this warp's first head of the row
   /// @param token_heads  heads of a query token
   __device__ void remember_tokens(index_t first, index_t token_heads) {
     for (index_t r = 0; r < 2; ++r) token_bits[r] = 1u << (first + row() + 8 * r) / token_heads;
@@ -208,7 +209,7 @@ struct tensor_warp : tensor_query<T, Number, HeadDim, tensor_layout<T, HeadDim, 
 
   /// Adds `tokens` tokens of a tile, whose keys begin at `keys` and values at `values` of the stages; what comes after
   /// them is zeros.
-  /// @param products  as `product_numbers` says, where warps share tokens: then all threads of the block call it
+  /// @param products  of `product_numbers`, where warps share tokens: then all threads of the block call it
   /// @param logits    as of gather_warp
   /// @param attended  attended(token of the tile, bit of a query token); a value that is infinite or NaN reaches those
   ///                  rows too that do not attend to it

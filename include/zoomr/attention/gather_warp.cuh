@@ -48,7 +48,7 @@ struct gather_layout {
 
   static constexpr index_t step = token_parts * tokens_at_once;  // tokens that all warps take at once
   static constexpr index_t of_bytes = 16384 / token_bytes;
-  static constexpr index_t fits = of_bytes < 256 ? of_bytes : 256;  // of more, what is known takes too much room
+  static constexpr index_t fits = of_bytes < 256 ? of_bytes : 256;  // of more, places and bits take too much room
   static constexpr index_t tile = fits / step > 0 ? fits / step* step : step;
   static constexpr index_t rounds = tile / step;
   static constexpr index_t at_once = rounds % 4 == 0 ? 4 : rounds % 2 == 0 ? 2 : 1;  // rounds that share one rescaling
@@ -101,7 +101,7 @@ struct gather_warp {
   }
 
   /// @param of_head  of_head(h): the query of the h-th head from this warp's first on, [head_dim]
-  /// @param present  such heads; what a warp has room for beyond them asks with zeros
+  /// @param present  such heads; a warp's room beyond them is filled with zeros
   /// @param factor   what queries are multiplied by: `of_query` of the logits, and the scale of keys
   template <class Queries>
   __device__ void begin(Queries of_head, index_t present, float factor) {
@@ -110,7 +110,7 @@ struct gather_warp {
       for (index_t i = 0; i < dims; ++i) query[h][i] = h < present ? to_float(of_head(h)[dim(i)]) * factor : 0;
     }
   }
-  /// @param first  this warp's first head of the row
+  /// @param first        this warp's first head of the row
   /// @param token_heads  heads of a query token
   __device__ void remember_tokens(index_t first, index_t token_heads) {
 #pragma unroll

@@ -126,10 +126,10 @@ namespace zoomr::inline v0::detail {
 inline bool in_vectors(kv_widths widths) { return widths.key % simd_dims == 0 && widths.value % simd_dims == 0; }
 
 /// Adds the tokens of a run, or of a tile, to the state of each query.
-/// @param ahead    what will be read next: its lines are asked for meanwhile; `run` itself if nothing is
+/// @param ahead    what will be read next: its lines are prefetched meanwhile; `run` itself if nothing is
 /// @param queries  any number; four of them share what is read and widened
 /// @param scale    of the logits
-/// @param call     the hook that they go through, and what it is told of the run
+/// @param call     the hook that they go through, with its arguments for the run
 template <class Run, class Hook = plain_logits>
 void attend_run(cpu_path path, const Run& run, const Run& ahead, view<const run_query> queries, kv_widths widths,
                 float scale, hooked<Hook> call = hooked<Hook>(plain_logits{}, 0)) {
@@ -158,7 +158,7 @@ inline bool multiplies_pairs(cpu_path path, kv_widths widths) {
   return path == cpu_path::avx512_bf16 && in_vectors(widths);
 }
 
-/// As attend_run; a tile's values are whole, so that nothing is asked for ahead.
+/// As attend_run; a tile's values are whole, so that nothing is prefetched.
 /// @pre  multiplies_pairs(path, widths)
 template <class Hook = plain_logits>
 void attend_run(cpu_path path, const paired_tile& tile, view<const run_query> queries, kv_widths widths, float scale,

@@ -53,7 +53,7 @@ using factors = std::conditional_t<in_pairs<Run>, words, floats>;
 }
 
 /// Values of token t, from dimension d on.
-/// @param ahead  values that will be read next: they are asked for
+/// @param ahead  values that will be read next: prefetched
 template <index_t Vectors, class Run>
 [[gnu::always_inline]] inline void load_values(const Run& run, const Run& ahead, index_t t, index_t width, index_t d,
                                                floats* out) {
@@ -220,7 +220,7 @@ template <index_t Queries, class Run, class Hook>
   for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
   if constexpr (!std::is_base_of_v<page_tile, Run>) {
     constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
-    for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below ask for
+    for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below prefetch
       for (index_t d = 0; d < widths.key; d += line) prefetch(ahead.keys + ahead.places[t] + stored_size<T>(d));
       for (index_t d = 0; d < widths.value; d += line)
         prefetch(ahead.values + ahead.value_places[t] + stored_size<T>(d));
@@ -291,7 +291,7 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
   }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
   if constexpr (widened_slowly<typename Run::number> && !has_hook<Hook>) {
-    if (q + 3 == count) {  // two and one would widen twice: a fourth is nobody's, whose weights are 0
+    if (q + 3 == count) {  // two and one would widen twice: a fourth has weights of 0 and no output
       float zeros[std::size_t{shape::most_head_dim}];
       for (index_t d = 0; d < widths.value; ++d) zeros[d] = 0.0f;
       attention_state nobody{infinity, 0.0f, zeros};

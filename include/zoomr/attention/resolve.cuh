@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of resolve.hpp: a block turns levels into the same ranges. Each thread holds the parts of a few
-// segments; the end of what was attended before it says whether they touch, prefix sums say where they go.
+// segments; whether they touch follows from the end of what was attended before, and their places from prefix sums.
 //
 // layer_kernel (cache/device/launching/layer_kernel.cuh) resolves what it has just chosen in the same block. The ranges
 // are read by later kernels of the stream: query_tile_kernel, those that fetch, gather_attend.
@@ -28,7 +28,7 @@ struct attended_size {
 /// Its counts are the same in all threads; what it writes is seen by the block after its next barrier.
 class block_range_list {
  public:
-  /// @param ranges    [most ranges]  out
+  /// @param ranges  [most ranges]  out
   /// @param before  [most ranges]  out: tokens in the ranges before
   __device__ block_range_list(block_threads& block, view<token_range> ranges, view<index_t> before)
       : block_(block), ranges_(ranges), before_(before) {}
@@ -69,8 +69,8 @@ class block_range_list {
     return sums;
   }
 
-  // A range ends where the next one begins to be written: by whichever thread that is, which knows from `reached` how
-  // far the one before has come. The last range is ended by `close`.
+  // A range is ended by the thread that writes the begin of the next one: `reached` is where the one before has come
+  // to. The last range is ended by `close`.
   template <std::size_t Count>
   __device__ void write(const token_range (&added)[Count], index_t reached, std::int64_t sums) const {
     attended_size at = size_.plus(sums);
@@ -96,14 +96,14 @@ class block_range_list {
 
 /// Finds the slots that a query attends under `row`: the ranges of the host's `resolve`, in the same order.
 ///
-/// @param block     all its threads call this
-/// @param segments  [segments]  ascending
-/// @param row       levels, and the cut
-/// @param zone      of the query, in positions
+/// @param block        all its threads call this
+/// @param segments     [segments]  ascending
+/// @param row          levels, and the cut
+/// @param zone         of the query, in positions
 /// @param own_summary  whether the summary tokens of a segment at `level::details` are attended too
-/// @param slots     of the KV lane: from positions to slots
-/// @param ranges    [2 * segments + 2]  out, in slots
-/// @param before    [2 * segments + 2]  out: tokens in the ranges before
+/// @param slots        of the KV lane: from positions to slots
+/// @param ranges       [2 * segments + 2]  out, in slots
+/// @param before       [2 * segments + 2]  out: tokens in the ranges before
 /// @return          how many ranges and tokens, to all threads
 /// @cost  O(segments / threads), or times O(log kept) where a KV lane has been compacted; 2 barriers for each
 ///        4 * threads segments

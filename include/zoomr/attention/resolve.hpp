@@ -2,8 +2,8 @@
 // L4. From levels to ranges: attended = [begin, front) + segments at their level + [back, end), ascending and
 // disjoint by construction.
 //
-// Segments, zones and levels speak of positions, ranges of slots: a KV lane's slot_map turns one into the other here,
-// and what attends afterwards knows slots alone. The host asks for each KV head or query head that reads ranges of its
+// Segments, zones and levels are in positions, ranges in slots: a KV lane's slot_map turns one into the other here, and
+// what attends afterwards reads slots alone. The host resolves for each KV head or query head that reads ranges of its
 // own (cache/host/choosing/token_ranges.hpp).
 #pragma once
 

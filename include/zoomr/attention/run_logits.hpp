@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. What may become of logits between their scale and their softmax: nothing (`plain_logits`), what a model does
-// (`model_logits`: soft cap, bias by distance), or whatever the caller of gather_attend wants. It is a hook, a callable
-// that changes the logits of some adjacent tokens. Which one is known when a kernel is compiled: without a hook its
+// (`model_logits`: soft cap, bias by distance), or whatever the caller of gather_attend passes. It is a hook, a
+// callable that changes the logits of some adjacent tokens. Its type is a parameter of the kernel: without a hook the
 // code has no trace of it. Every path calls it for the same tokens and queries, except that these come one, two or four
 // at a time: a hook that changes each logit by itself gives the same bits on all of them.
 #pragma once
@@ -54,7 +54,7 @@ struct model_logits {
 
 namespace detail {
 
-/// A hook, and which tokens and queries it is called for: what kernels are given.
+/// A hook, and which tokens and queries it is called for: an argument of kernels.
 template <class Hook>
 struct hooked {
   const Hook& hook;

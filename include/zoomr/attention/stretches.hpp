@@ -25,7 +25,7 @@ static_assert(stretch_tokens % page_tokens == 0, "a run of one page is in one st
 /// Stretches of so many slots, at most.
 constexpr index_t most_stretches(index_t slots) { return slots / stretch_tokens + 1; }
 
-/// Passes ranges in ascending order and says where stretches begin.
+/// Takes ranges in ascending order, and finds where stretches begin.
 class stretch_walk {
  public:
   /// @param slots   after those before
@@ -108,7 +108,7 @@ class stretch_sums {
     before_.data()[place(t, head)] = {-infinity, 0.0f, outs_.data() + (std::int64_t{t} * heads_ + head) * width_};
   }
   /// A stretch is over, the next one begins.
-  /// @param state  as `at` has said
+  /// @param state  as `at` has returned it
   void end_stretch(attention_state& state) {
     add_stretch(before(state), state, width_);
     state.max = -infinity;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Where the attended tokens of one query are: keys and values of a layer, and lists of slots.
 //
-// A list gives the slot in the pool of its i-th token. What attends (gather_attend) asks each list only for `count` and
-// `slot`, or `shared`: so other lists can be made outside, by an engine or a benchmark.
+// A list gives the slot in the pool of its i-th token. What attends (gather_attend) uses only `count` and `slot` of a
+// list, or `shared`: so other lists can be made outside, by an engine or a benchmark.
 #pragma once
 
 #include <zoomr/core/device/device.cuh>
@@ -20,7 +20,7 @@ ZOOMR_HD inline index_t pool_slot(view<const index_t> pages, index_t slot, index
 }
 
 /// Keys and values of one layer on the device, by slot of the pool: zoomr's pages, or an engine's own.
-/// @tparam Number  const for those who only read
+/// @tparam Number  const to read only
 template <class Number>
 struct paged_layer {
   Number* keys = nullptr;         // slot 0 of KV head 0; everything is aligned to 16 bytes
@@ -115,7 +115,7 @@ struct shared_token {
   unsigned attending = 0;  // bit j: the j-th of them attends to it
 };
 
-/// A list that says of each token which query tokens attend to it.
+/// A list that has for each token which query tokens attend to it.
 template <class Tokens>
 concept query_tile = requires(const Tokens& list, index_t i) {
   { list.shared(i) } -> std::same_as<shared_token>;
@@ -132,8 +132,8 @@ struct tile_of_ranges : tokens_of_ranges {
   }
 };
 
-/// What one KV head reads for a query token, or, with `query_tile`, for a few that follow one another. As it is
-/// default-constructed, with no heads, it says that there is nothing to do.
+/// What one KV head reads for a query token, or, with `query_tile`, for a few that follow one another.
+/// Default-constructed, with no heads, it means that there is nothing to do.
 template <class Tokens>
 struct attending_row {
   Tokens tokens;

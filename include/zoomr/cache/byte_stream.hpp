@@ -29,7 +29,7 @@ class byte_sink {
   /// Takes all of them. Pieces are small or large.
   /// @param from  `bytes` bytes, which are the cache's again afterwards
   virtual void write(const void* from, byte_count bytes) = 0;
-  /// The last byte of a sequence has come: the last chance to say that some were lost.
+  /// The last byte of a sequence has come: the last chance to report that some were lost.
   virtual void finish() {}
 };
 
@@ -38,7 +38,7 @@ class byte_sink {
 class byte_source {
  public:
   virtual ~byte_source() = default;
-  /// Gives the next `bytes` bytes. Those after a sequence are never asked for, so that others may follow it.
+  /// Gives the next `bytes` bytes. Those after a sequence are never read, so that others may follow it.
   /// @return  how many it has given; fewer only if there are no more
   virtual byte_count read(void* to, byte_count bytes) = 0;
 };

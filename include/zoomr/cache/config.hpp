@@ -78,7 +78,7 @@ struct config {
   logit_rule logits = {};     // scale, soft cap, sinks, ALiBi and window of the model: none but 1 / sqrt(head_dim)
   tier_bytes tiers = {};      // of a tiered placement
   engine_memory engine = {};  // of the placement engine_pages, which has no pool of its own
-  view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator asks for them
+  view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator reads them
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
   bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
   bool audit = false;         // measure what share of its attention each query captures: slow
@@ -91,8 +91,8 @@ struct config {
   constexpr index_t rollback_depth() const { return rollback_tokens < max_tokens ? rollback_tokens : max_tokens; }
   constexpr index_t pool() const {
     if (pool_tokens > 0) return pool_tokens;
-    const std::int64_t all = std::int64_t{max_sequences} * pages_for(max_tokens) * page_tokens;
-    return all < unlimited ? static_cast<index_t>(all) : unlimited;
+    const std::int64_t tokens = std::int64_t{max_sequences} * pages_for(max_tokens) * page_tokens;
+    return tokens < unlimited ? static_cast<index_t>(tokens) : unlimited;
   }
   constexpr index_t most_segments() const {
     if (max_segments > 0) return max_segments < max_tokens ? max_segments : max_tokens;
@@ -105,7 +105,7 @@ struct config {
     return key_scale.at(layer, kv_head) / std::sqrt(static_cast<float>(head_dim));
   }
 
-  /// nullptr, or the sentence that says what is wrong.
+  /// nullptr, or a sentence: what is wrong.
   constexpr const char* problem() const {
     if (max_sequences < 1 || max_tokens < 1 || max_batched_tokens < 1 || max_draft_tokens < 1) {
       return "config: max_sequences, max_tokens, max_batched_tokens and max_draft_tokens must be at least 1";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Rotary embedding, for keys that move to other positions: `kv_cache::erase` and `shift` are given one.
+// L6. Rotary embedding, for keys that move to other positions: an argument of `kv_cache::erase` and `shift`.
 #pragma once
 
 #include <zoomr/core/error.hpp>

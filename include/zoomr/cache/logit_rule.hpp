@@ -20,8 +20,8 @@ namespace zoomr::inline v0 {
 /// `lse` contain them, as if they were a token whose value is zero; masses and shares that policies see, and the audit,
 /// do not.
 ///
-/// A window is the model's: what a query must not see, in the prompt too, whatever a policy wants to read. Pages that
-/// it has passed are given back, unless the policy chooses; one that evicts is refused.
+/// A window is the model's: what a query must not see, in the prompt too, whatever a policy would read. Pages that it
+/// has passed are given back, unless the policy chooses; one that evicts is refused.
 ///
 /// Tables are elsewhere and outlive the cache, which may read them in any call.
 struct logit_rule {
@@ -31,7 +31,7 @@ struct logit_rule {
   view<const float> alibi_slopes = {};  // [heads]  at least 0; empty: none
   index_t window = 0;                   // a query at position i sees the keys at j with i - j < window; 0: all keys
 
-  /// Logits are products times the scale: neither cap nor bias. A window changes none: it says which there are.
+  /// Logits are products times the scale: neither cap nor bias. A window changes none: it decides which there are.
   constexpr bool plain() const { return soft_cap == 0.0f && alibi_slopes.size() == 0; }
 
   /// What a product with a key is multiplied by.
@@ -46,7 +46,7 @@ struct logit_rule {
     return result;
   }
 
-  /// nullptr, or the sentence that says what is wrong.
+  /// nullptr, or a sentence: what is wrong.
   constexpr const char* problem() const {
     if (!(scale >= 0.0f && scale < infinity)) return "config: logits.scale must be positive and finite, or 0";
     if (!(soft_cap >= 0.0f && soft_cap < infinity)) return "config: logits.soft_cap must be positive and finite, or 0";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What an engine says of sequences: their handles, and their parts of a step.
+// L6. How an engine names sequences, and their parts of a step.
 #pragma once
 
 #include <zoomr/core/token_range.hpp>
@@ -16,9 +16,9 @@ struct sequence {
   friend constexpr bool operator==(sequence, sequence) = default;
 };
 
-/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag says that the
-/// prompt ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later
-/// prompt begins with them, such as the next message of a conversation.
+/// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag means that the prompt
+/// ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later prompt
+/// begins with them, such as the next message of a conversation.
 struct step_item {
   sequence seq;
   view<const token_id> ids;
@@ -32,11 +32,12 @@ struct step_item {
   /// last token's.
   view<const index_t> positions = {};
   /// After the prompt: the step takes all ids, for engines whose batches are cut before a step begins. Where a draft
-  /// would end, segments and choices wait for the commit (docs/engine.md). Otherwise the item is a draft as any other.
+  /// would end, segments and choices wait for the commit (docs/engine.md). Without this flag the item is a draft as any
+  /// other.
   bool whole = false;
 };
 
-/// What some query heads of one token read in one layer, as `step::list_slots` says it.
+/// What some query heads of one token read in one layer, as `step::list_slots` passes it on.
 struct slots_read {
   index_t item = 0;
   index_t token = 0;  // packed: its row in queries and outputs

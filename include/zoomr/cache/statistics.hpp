@@ -64,8 +64,8 @@ struct statistics {
     device_peak += other.device_peak;
   }
 
-  /// Which instructions the host code of this cache uses: "avx512_bf16", "avx512", "avx2", "neon", or "portable", what
-  /// the compiler was told to use (core/cpu_path.hpp).
+  /// Which instructions the host code of this cache uses: "avx512_bf16", "avx512", "avx2", "neon", or "portable", those
+  /// of the compiler's options (core/cpu_path.hpp).
   static const char* cpu_path() { return name_of(fastest_cpu_path()); }
 
   /// Attended tokens, mean over the tokens after the prompt, layers and heads; second passes add to it.

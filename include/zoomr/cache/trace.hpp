@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. A record of what was attended, for tests, audits and pictures. Off unless the caller asks for it.
+// L6. A record of what was attended, for tests, audits and pictures. Off unless the caller attaches it.
 #pragma once
 
 #include <zoomr/core/types.hpp>
@@ -26,7 +26,7 @@ using attention_trace = std::vector<attended_record>;
 /// One row of one choice. Segments of which nothing is left between the zones are in neither list.
 struct choice_record {
   index_t seq = 0;
-  index_t position = 0;             // of the token that asked
+  index_t position = 0;             // of the token that made the choice
   index_t row = 0;                  // of the selection
   std::vector<index_t> chosen;      // segments whose details are read, best first
   std::vector<index_t> runners_up;  // the others, best first

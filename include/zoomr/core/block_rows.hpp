@@ -9,7 +9,7 @@
 //
 // A stored number becomes a float exactly; one of mxfp8 that no float can hold, which is never stored here, becomes
 // infinite. A block is aligned to its scale, and no multiple of anything larger: so the types here are the scale, of
-// two bytes or one, which is what pointers and strides count, and stored_size() says how many a row takes.
+// two bytes or one, which is what pointers and strides count, and stored_size() is how many a row takes.
 // @source  OCP Microscaling Formats (MX) specification 1.0 for mxfp8; where its scale lies it leaves open
 #pragma once
 
@@ -74,7 +74,7 @@ constexpr T nearest_float16_scale(float scale) {
 //   block_size     what it takes, in `T`
 //   code_bits      of a number's code, 8 or 4
 //   scale          of a block, as a float
-//   scale_for      the scale of 32 numbers of which the largest magnitude is known
+//   scale_for the scale of 32 numbers, from their largest magnitude
 //   number, code   of a code, before the scale; of a number that has been divided by it
 //   element        if a code is a number of a storage type: vectors load it as this type
 
@@ -154,8 +154,8 @@ ZOOMR_HD inline float number_at(const T* row, index_t d) {
   }
 }
 
-/// Stores 32 floats, divided by `scale`, as a block: first the block's scale, as its type says, one of float16 rounded
-/// to the nearest, ties to even, and 65504 at most. Then each number is what is nearest after a division by it, ties to
+/// Stores 32 floats, divided by `scale`, as a block: first the block's scale, of its type, one of float16 rounded to
+/// the nearest, ties to even, and 65504 at most. Then each number is what is nearest after a division by it, ties to
 /// even: -127 to 127, -8 to 7, or -448 to 448. NaN is no largest number; it becomes 0, in mxfp8 it stays.
 /// @param from   [numbers_in_block]
 /// @param block  [block_size<T>]  out

@@ -39,7 +39,7 @@ auto allocated(byte_count bytes, Make make) {
 /// `count` objects of a trivial type, aligned to a cache line, never moved, contents undefined.
 /// It can be moved, not copied; a moved or default-constructed one has no memory.
 ///
-/// From 32 MiB on Linux is asked for huge pages: segments that are anywhere in a cache are read a third faster with
+/// From 32 MiB on huge pages are requested of Linux: segments that are anywhere in a cache are read a third faster with
 /// them.
 /// @throws error(capacity) if the memory cannot be had
 template <class T>
@@ -54,7 +54,7 @@ class buffer {
     data_ = {static_cast<T*>(::operator new(size, alignment, std::nothrow)), release{alignment}};
     if (!data_) detail::raise(errc::capacity, "cannot allocate " + std::to_string(size) + " bytes of host memory");
 #if defined(__linux__)
-    if (size >= large) madvise(data_.get(), size, MADV_HUGEPAGE);  // a wish: that it is not granted is no error
+    if (size >= large) madvise(data_.get(), size, MADV_HUGEPAGE);  // only advice: a refusal is no error
 #endif
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. Pieces of one block of memory: the arrays of a device cache, of its pinned tables, of a calibration. The same
-// function takes the pieces twice, first without a block, to say how many bytes they need, then from the caller's
+// function takes the pieces twice, first without a block, to count how many bytes they need, then from the caller's
 // memory: so the two cannot disagree.
 #pragma once
 

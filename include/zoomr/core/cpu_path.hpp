@@ -16,7 +16,7 @@ namespace zoomr::inline v0 {
 
 /// Instruction sets: the portable one, those of x86-64 with the older first, that of aarch64.
 enum class cpu_path : std::uint8_t {
-  portable,  // what the compiler was told to use
+  portable,  // what the compiler's options allow
   avx2,      // with FMA and F16C
   avx512,    // F, BW, DQ and VL, with what avx2 has
   /// And products of pairs of bfloat16: attention multiplies such values two tokens at a time, by weights that are
@@ -86,7 +86,7 @@ constexpr const char* name_of(cpu_path path) {
 /// True if this machine has the instructions of `path`, and the library was compiled for it.
 inline bool has_cpu_path(cpu_path path) {
 #if ZOOMR_AVX
-  // Whatever has AVX2 has F16C, for which clang cannot ask.
+  // Whatever has AVX2 has F16C, for which clang has no test.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -2,7 +2,7 @@
 // L1. Two kinds of failure, one channel each: a caller's mistake is a `precondition_error`, the world's
 // fault (memory, files, devices) is an `error` with a code that has its section in docs/errors.md.
 //
-// Without exceptions both go to an error handler, which does not return. Other headers say `ZOOMR_TRY`, `ZOOMR_CATCH`
+// Without exceptions both go to an error handler, which does not return. Other headers use `ZOOMR_TRY`, `ZOOMR_CATCH`
 // and `rethrow`, so that they compile either way.
 #pragma once
 
@@ -48,7 +48,7 @@ class error : public std::runtime_error {
   errc code_;
 };
 
-/// A failure, as an error handler is told of it.
+/// A failure, as an error handler receives it.
 struct reported_failure {
   std::optional<errc> code;        ///< as of `error`; none: it would have been a precondition_error
   const char* sentence = nullptr;  ///< as `what()`
@@ -72,8 +72,8 @@ inline std::atomic<error_handler>& handler_in_use() {
 
 }  // namespace detail
 
-/// Without exceptions, for all threads: from now on `handler` is told of each failure. If it returns, the program is
-/// aborted. At first a handler is set that prints the sentence to stderr and aborts. With exceptions it is never
+/// Without exceptions, for all threads: from now on `handler` is called with each failure. If it returns, the program
+/// is aborted. At first a handler is set that prints the sentence to stderr and aborts. With exceptions it is never
 /// called.
 /// @param handler  nullptr: the one that was set at first
 /// @return         the one before
@@ -118,10 +118,10 @@ struct never_caught {
 }  // namespace detail
 }  // namespace zoomr::inline v0
 
-// try { ... } catch (const error& why) { ... } catch (...) { ... } is written
+// try { ... } catch (const error& cause) { ... } catch (...) { ... } is written
 //
 //   ZOOMR_TRY { ... }
-//   ZOOMR_CATCH(const error& why) { ... }
+//   ZOOMR_CATCH(const error& cause) { ... }
 //   ZOOMR_CATCH_ALL { ... }
 //
 // so that it compiles without exceptions too: then only the first block is ever entered. What is caught has a name.

@@ -12,12 +12,12 @@
 
 namespace zoomr::inline v0 {
 
-/// Work in pieces that are told apart by a number: task(i) does one, and does not throw.
+/// Work in numbered pieces: task(i) does piece i, and does not throw.
 using task_ref = function_ref<void(index_t)>;
 
 /// `run(pieces, task)` calls task(i) once for each i of 0 ... pieces - 1, on any threads, several at the same time or
 /// not, and returns when all these calls have; what they wrote is then visible to the caller. No piece waits for
-/// another. Where threads come and go, `run.present()` says how many there are now.
+/// another. Where threads come and go, `run.present()` returns how many there are now.
 template <class Run>
 concept piece_runner = requires(Run& run, const task_ref& task) {
   run(index_t{2}, task);
@@ -45,7 +45,7 @@ class executor {
       present_ = [](const void* runner) -> index_t { return static_cast<const Run*>(runner)->present(); };
     }
   }
-  /// As many as it says to have: a thread_pool, or a crew, whose threads look for work already.
+  /// As many as its `threads()`: a thread_pool, or a crew, whose threads look for work already.
   template <piece_runner Pool>
   requires requires(const Pool& pool) {
     { pool.threads() } -> std::convertible_to<index_t>;
@@ -84,7 +84,7 @@ class executor {
 namespace detail {
 
 /// body(i, thread) for each i of 0 ... count - 1. Whoever is free takes the next, so that a slow one holds up no other.
-/// @param body  `thread` < workers.threads() says whose working memory; no two at the same time have the same
+/// @param body  `thread` < workers.threads() is the number of the working memory; no two at the same time have the same
 template <class Body>
 void for_each_piece(const executor& workers, index_t count, Body body) {
   const index_t threads = (std::min)(workers.threads(), count);

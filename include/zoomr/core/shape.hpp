@@ -12,8 +12,8 @@ struct kv_widths {
   index_t value = 0;
 };
 
-/// How values are stored, for kernels, which know it when they are compiled: beside their keys, or in them (the latents
-/// of MLA), as the first numbers of a key. `shape` says the same at run time.
+/// How values are stored, as a compile-time argument of kernels: beside their keys, or in them (the latents of MLA), as
+/// the first numbers of a key. `shape` has the same at run time.
 template <index_t Width>
 struct values_apart {
   static constexpr index_t width = Width;   // numbers of a value
@@ -27,8 +27,8 @@ struct values_in_keys {
   static constexpr bool in_keys = true;
 };
 
-/// What a cache must know of a model. `heads` query heads share `kv_heads` KV heads in groups: query head h reads KV
-/// head h / group().
+/// What a cache needs of a model. `heads` query heads share `kv_heads` KV heads in groups: query head h reads KV head h
+/// / group().
 struct shape {
   index_t layers = 0;
   index_t heads = 0;
@@ -53,8 +53,8 @@ struct shape {
   /// Pairs of a layer and a KV head: each has keys, values and an index of its own.
   ZOOMR_HD constexpr index_t kv_lanes() const { return layers * kv_heads; }
 
-  /// nullptr, or the sentence that says what is wrong with this shape. Caches refuse such a shape before anything else;
-  /// `group` must not be asked of one.
+  /// nullptr, or a sentence: what is wrong with this shape. Caches refuse such a shape before anything else; `group`
+  /// must not be called on one.
   constexpr const char* problem() const {
     if (layers < 1 || heads < 1 || kv_heads < 1) return "shape: layers, heads and kv_heads must be at least 1";
     if (heads % kv_heads != 0) return "shape: heads must be a multiple of kv_heads";

@@ -81,7 +81,7 @@ struct small_float {
 using small_float16 = small_float<10, -14>;
 using small_float8 = small_float<3, -6>;
 
-/// What the library knows of a storage type; core/storage_types.hpp lists those that have it. Of each:
+/// What the library has for a storage type; core/storage_types.hpp lists those that have it. Of each:
 ///
 ///   name         which a saved sequence has
 ///   scales_rows  rows have scales of their own

@@ -6,8 +6,8 @@
 
 namespace zoomr::inline v0 {
 
-/// Consecutive tokens [first, last), in positions or in slots; which of them, its owner says. Whoever makes ranges may
-/// make empty ones, even with last < first; lists of ranges drop them.
+/// Consecutive tokens [first, last), in positions or in slots, which depends on the owner. Ranges may be made empty,
+/// even with last < first; lists of ranges drop these.
 struct token_range {
   index_t first = 0;
   index_t last = 0;

@@ -14,7 +14,7 @@ namespace zoomr::inline v0 {
 using index_t = std::int32_t;     ///< positions, slots, counts of tokens, heads, segments
 using byte_count = std::int64_t;  ///< sizes in bytes
 using token_id = std::int32_t;    ///< what the tokenizer calls a token
-using votes_t = std::int64_t;     ///< what heads give one segment; the aggregator says in which unit
+using votes_t = std::int64_t;     ///< what heads give one segment, in the aggregator's unit
 
 // Votes are counts of heads (head_votes), attention mass in units of 2^-24 (head_mass) or 2^-40 (pooled_mass), or a
 // score as an integer that orders alike (pooled_score, `order_key`): so all of them are ranked by one comparison.
@@ -46,12 +46,12 @@ ZOOMR_HD constexpr To bits_as(const From& from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// True for NaN. Found by its bits, so that it is found too where the compiler was told that no number is NaN
-/// (-ffinite-math-only), and may take `x != x` for false.
+/// True for NaN. Found by its bits, so that it is found too where the compiler may assume that no number is NaN
+/// (-ffinite-math-only), and take `x != x` for false.
 ZOOMR_HD constexpr bool is_nan(float x) { return (bits_as<std::uint32_t>(x) & 0x7fffffffu) > 0x7f800000u; }
 
-/// What a segmenter and a refresh rule need to know of a token: one byte for each token id, in a table
-/// that the caller owns (which ids are delimiters is known only with the tokenizer). Flags may be joined.
+/// What a segmenter and a refresh rule need of a token: one byte for each token id, in a table that the caller owns
+/// (which ids are delimiters depends on the tokenizer). Flags may be joined.
 enum class token_class : std::uint8_t {
   plain = 0,
   delimiter = 1,      // ends a sentence
@@ -59,7 +59,7 @@ enum class token_class : std::uint8_t {
   thought_end = 4,    // </thought>
   summary_begin = 8,  // <summary>, <|begin_of_summary|>
   summary_end = 16,   // </summary>, <|end_of_summary|>
-  mark = 32,          // ends a sentence if the next token is blank, which is known one token later
+  mark = 32,          // ends a sentence if the next token is blank, which is decided one token later
   blank = 64,         // begins with white space, or is no text
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L0. The version, and the inline namespace that keeps two versions apart in one program: names of both differ for the
-// linker, while sources say zoomr:: alone.
+// linker, while sources use zoomr:: alone.
 #pragma once
 
 #define ZOOMR_VERSION_MAJOR 0

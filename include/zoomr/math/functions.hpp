@@ -19,7 +19,7 @@ ZOOMR_HD inline float fused(float a, float b, float c) {
 #endif
 }
 
-/// a / b, rounded once, whatever the compiler has been told of divisions.
+/// a / b, rounded once, whatever the compiler's options for divisions.
 ZOOMR_HD constexpr float quotient(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fdiv_rn(a, b);

@@ -2,8 +2,7 @@
 // L2. From products of queries with keys, or with summaries, to logits: a scale, and perhaps a soft cap,
 //   logit = cap * tanh(scale * q . k / cap)
 // Natural logits are the host's, and those of scores and of observed attention everywhere. On a device gather_attend
-// counts in units of ln 2, so that a weight is a power of 2; it is given `scaled_logits` or `layer_logits`
-// as a part of its task.
+// counts in units of ln 2, so that a weight is a power of 2; its task holds `scaled_logits` or `layer_logits`.
 #pragma once
 
 #include <zoomr/core/view.hpp>
@@ -27,7 +26,7 @@ ZOOMR_HD inline float soft_capped(float logit, float cap) {
   return fused(cap, hyperbolic_tangent(quotient(logit, cap)), -0.0f);  // rounded by itself
 }
 
-/// How scores become natural logits: what an aggregator is told that makes masses of them. From a head dimension alone
+/// How scores become natural logits: an argument of aggregators that make masses of them. From a head dimension alone
 /// it is the usual scale, 1 / sqrt(head_dim); it can be taken for that dimension, too.
 struct score_logits {
   index_t head_dim = 1;
@@ -35,7 +34,7 @@ struct score_logits {
   float soft_cap = 0.0f;  // 0: none
 
   score_logits() = default;
-  ZOOMR_HD score_logits(index_t dims)  // NOLINT: implicit, for whoever knows no other scale
+  ZOOMR_HD score_logits(index_t dims)  // NOLINT: implicit, where there is no other scale
       : head_dim(dims), scale(quotient(1.0f, square_root(static_cast<float>(dims)))) {}
   ZOOMR_HD constexpr operator index_t() const { return head_dim; }  // NOLINT: implicit, for the same
 
@@ -59,8 +58,8 @@ struct scaled_logits {
 };
 
 /// On a device: what a model has in one layer, each of which may be absent. Code of its own, so that models without any
-/// of it pay nothing. The bias by distance is for lists that say where their tokens are in a sequence
-/// (`sequence_slot`); of others it is not read.
+/// of it pay nothing. The bias by distance is for lists that have the places of their tokens in a sequence
+/// (`sequence_slot`); for others it is not read.
 struct layer_logits {
   float scale = 1.0f;
   float cap = 0.0f;               // 0: none

@@ -31,9 +31,9 @@ struct take_limits {
   friend constexpr bool operator==(const take_limits&, const take_limits&) = default;
 
   /// The votes that must be covered.
-  /// @param all  the sum of all votes
-  ZOOMR_HD constexpr votes_t wanted(votes_t all) const {
-    return static_cast<votes_t>(static_cast<double>(share) * static_cast<double>(all));
+  /// @param total  the sum of all votes
+  ZOOMR_HD constexpr votes_t wanted(votes_t total) const {
+    return static_cast<votes_t>(static_cast<double>(share) * static_cast<double>(total));
   }
 };
 
@@ -90,7 +90,7 @@ struct by_votes {
   votes_t operator()(index_t id) const { return votes[id]; }
 };
 
-/// What a selector is given.
+/// What a selector receives.
 using best_first = ranking<by_votes>;
 
 }  // namespace zoomr::inline v0

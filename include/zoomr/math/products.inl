@@ -50,7 +50,7 @@ using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 /// are made one vector after the other.
 /// @param queries  [Queries][dims]
 /// @param rows     at least one; where there are fewer than `Rows` the last stands for the others
-/// @param ahead    rows that will be read next: they are asked for, line by line
+/// @param ahead    rows that will be read next: prefetched, line by line
 /// @param first    of the rows of either
 /// @pre   dims is a multiple of simd_dims
 template <index_t Queries, index_t Rows, class T>
@@ -131,7 +131,7 @@ constexpr index_t row_products_size(index_t rows) {
 
 /// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
 /// takes the compiler long.
-/// @param ahead  rows that will be read next: they are asked for, line by line
+/// @param ahead  rows that will be read next: prefetched, line by line
 /// @param out    [row_products_size<Queries>(count)]
 template <index_t Queries, class T>
 [[gnu::noinline]] void row_products(const float* const* queries, const placed_rows<T>& rows, index_t count,
@@ -146,7 +146,7 @@ template <index_t Queries, class T>
 template <index_t Queries, class T>
 void products_of(view<const float, 2> queries, const T* rows, std::int64_t stride, view<float, 2> out) {
   constexpr index_t block_rows = 16;         // rows
-  constexpr index_t ahead = 2 * block_rows;  // rows between those that are read and those that are asked for
+  constexpr index_t ahead = 2 * block_rows;  // rows between those that are read and those that are prefetched
   const index_t dims = queries.extent(1);
   const index_t count = out.extent(1);
   const float* query[std::size_t{Queries}];

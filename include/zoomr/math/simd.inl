@@ -317,7 +317,7 @@ template <index_t Half>
   return x < -87.0f ? floats{} : p * power;  // NaN stays
 }
 
-/// Asks for a number's line, near the second cache: the first is too small for two pages of a KV head.
+/// Prefetches a number's line, into the second cache: the first is too small for two pages of a KV head.
 template <class T>
 [[gnu::always_inline]] inline void prefetch(const T* at) {
   __builtin_prefetch(at, 0, 2);

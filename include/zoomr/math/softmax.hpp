@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2. A softmax over a few numbers, for whoever must know how a head would share out its attention.
+// L2. A softmax over a few numbers, for estimates of how a head would share out its attention.
 #pragma once
 
 #include <zoomr/math/functions.hpp>
@@ -33,7 +33,7 @@ struct softmax_logit {
 /// sum has the same bits.
 /// @tparam Logit  logit(i) is a float, natural, or a softmax_logit; it must not change while this is in use
 /// @pre    n <= 2^22, so that the units of all stay below 2^63
-/// @cost   two passes to begin; an exponential for each number in the second, and for each share that is asked for
+/// @cost   two passes to begin; an exponential for each number in the second, and for each share that is read
 template <class Logit>
 class softmax {
  public:
@@ -49,7 +49,7 @@ class softmax {
   }
 
   /// For those who find the largest logit, and the sum of all `units`, in their own way; until `sum_up`, only `units`
-  /// may be asked for.
+  /// may be called.
   ZOOMR_HD softmax(float largest, Logit logit) : logit_(logit), largest_(largest) {}
   ZOOMR_HD void sum_up(votes_t units_of_all) { sum_ = sum_of_units(units_of_all); }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Blocks of one size in a file, by number: explicit reads and writes, never a mapping, so that memory stays what
-// the accounts say.
+// L3. Blocks of one size in a file, by number: explicit reads and writes, never a mapping, so that memory in use stays
+// what is counted.
 //
 // The tier under the memory of tiered_blocks, which writes a block before it first reads it. Reads and writes go
-// through the system's memory, so that nothing needs to be aligned, and what it is told of comes there ahead; beside
-// the checksums no memory is held.
+// through the system's page cache, so that nothing needs to be aligned, and `read_ahead` brings blocks there ahead.
+// Beside the checksums no memory is held.
 #pragma once
 
 #include <zoomr/core/bytes.hpp>
@@ -24,11 +24,11 @@ namespace zoomr::inline v0 {
 
 class block_file;
 
-/// Why a block was not moved: plain data, so that a thread that moves bytes needs no memory to say it.
+/// Why a block was not moved: plain data, so that a thread that moves bytes needs no memory to report it.
 struct block_fault {
   enum class cause : std::uint8_t {
-    none,     ///< it was moved; or that is not known
-    refused,  ///< the system says no, see `number`
+    none,     ///< it was moved; or the reason was lost
+    refused,  ///< the system has refused, see `number`
     ended,    ///< the file is too short
     changed,  ///< what was read is not what was written
   };
@@ -56,8 +56,8 @@ class block_file {
  public:
   block_file() = default;
   /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
-  /// @param path  a folder in which the file is made, or a name in that folder, which is only said when something
-  ///              fails; what is there is neither read nor changed
+  /// @param path  a folder in which the file is made, or a name in that folder, which only error messages use; what is
+  ///              there is neither read nor changed
   /// @throws error(storage) if it cannot be made, or the disk has no room for it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
       : path_(path), block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), file_(open_nameless(path)) {
@@ -98,8 +98,8 @@ class block_file {
   void write(std::int64_t block, const void* from) {
     if (const block_fault fault = try_write(block, from)) detail::raise(errc::storage, fault.sentence());
   }
-  /// Says that a block will be read soon: the system brings it to its own memory, if it has room, while nobody waits.
-  /// Any thread may say it while another one reads or writes.
+  /// Announces that a block will be read soon: the system brings it to its page cache, if it has room, while nothing
+  /// waits. Any thread may call it while another one reads or writes.
   void read_ahead(std::int64_t block) const {
     static_cast<void>(::posix_fadvise(file_, static_cast<off_t>(block * block_bytes_), static_cast<off_t>(block_bytes_),
                                       POSIX_FADV_WILLNEED));
@@ -122,7 +122,7 @@ class block_file {
   }
 
  private:
-  // move(bytes done, bytes left, offset) says how many it has moved, as pread does.
+  // move(bytes done, bytes left, offset) returns how many it has moved, as pread does.
   template <class Move>
   block_fault each_piece(std::int64_t block, Move move) const {
     block_fault fault{.file = this, .block = block};

@@ -91,7 +91,7 @@ struct device_arena {
   unsigned* came_for = nullptr;     // [frames]  pass for which the block was prefetched
   index_t* grants = nullptr;        // [frames]  those that this pass's requests get
   // an entry is one part of a page of a sequence: [page_parts][sequences][sequence_pages]
-  unsigned* stamps = nullptr;          // [entries]  2 * the pass that has asked last, + 1 if that was beforehand
+  unsigned* stamps = nullptr;          // [entries]  2 * the pass of the last request, + 1 if that was beforehand
   index_t* places = nullptr;           // [entries]  what this pass reads (common_arrays::place_of)
   arena_request* requests = nullptr;   // [entries]
   index_t* of_class = nullptr;         // [place_blocks][arena_classes]  frames that a block has counted
@@ -102,7 +102,7 @@ struct device_arena {
 
   /// Takes the memory of arena and tables; contents are undefined until `clear`.
   /// @param from           where the memory is, or what only counts it
-  /// @param arena_frames     blocks that the arena holds, a multiple of `parts`
+  /// @param arena_frames   blocks that the arena holds, a multiple of `parts`
   /// @param layers, pages  of the model, of the pool: each pair is `parts` blocks
   /// @param table_entries  of the sequences' page tables; each has `parts` places
   /// @param page_numbers   keys and values of a page, of all KV heads

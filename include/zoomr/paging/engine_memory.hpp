@@ -61,9 +61,9 @@ struct engine_memory {
     return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0);
   }
 
-  /// nullptr, or the sentence that says what is wrong.
-  /// @param number_bytes  of the storage type
-  /// @param block_numbers      numbers that are stored as one: those of a block, or 1
+  /// nullptr, or a sentence: what is wrong.
+  /// @param number_bytes   of the storage type
+  /// @param block_numbers  numbers that are stored as one: those of a block, or 1
   const char* problem(const shape& model, std::size_t number_bytes, index_t block_numbers = 1) const {
     if (keys.size() != model.layers || (!model.values_in_keys && values.size() != model.layers)) {
       return "config: engine.keys and engine.values need a pointer for each layer";

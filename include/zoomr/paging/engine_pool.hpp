@@ -40,8 +40,8 @@ struct engine_kv_lane {
   }
 };
 
-/// What a cache asks of a pool (page_pool.hpp), for an engine's memory. Nothing is taken or given back here: the engine
-/// says with each step which pages a sequence has.
+/// The interface of a pool (page_pool.hpp) for an engine's memory. Nothing is taken or given back here: the engine
+/// passes the pages of a sequence with each step.
 template <class T>
 class engine_pool : public page_stock {
   static_assert(!scales_rows<T>, "engine_pages: an engine's pages have no room for scales of rows: use another type");

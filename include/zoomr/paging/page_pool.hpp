@@ -19,9 +19,9 @@
 
 namespace zoomr::inline v0 {
 
-/// The numbers of a fixed number of pages, handed out and taken back one by one: which sequences have which is known to
-/// the sequences' page tables alone. A page may be in several tables; how many there are is counted here, and it is
-/// free when none is left. The page that came back last is the next to go.
+/// The numbers of a fixed number of pages, handed out and taken back one by one: which sequences have which is in the
+/// sequences' page tables alone. A page may be in several tables; how many there are is counted here, and it is free
+/// when none is left. The page that came back last is the next to go.
 /// @cost  O(1) for each page; memory for all of them is allocated at construction
 class page_stock {
  public:
@@ -68,7 +68,7 @@ class page_stock {
   index_t holders(index_t page) const { return holders_[page]; }
   /// Some page is in several tables.
   bool any_shared() const { return shares_ > 0; }
-  /// Nobody needs what the page holds any more.
+  /// What the page holds is no longer needed.
   virtual void forget(index_t) {}
 
  private:
@@ -80,8 +80,9 @@ class page_stock {
   std::int64_t shares_ = 0;  // entries of tables beyond the first of each page
 };
 
-/// Pages with their memory, on the host. Nothing moves: what a tiered pool does then is nothing here. What a cache
-/// asks of a pool is the same of either, and it is compiled for one of them (policy/placement/placement.hpp).
+/// Pages with their memory, on the host. Nothing moves: calls that bring pages, or write them to a file, do nothing
+/// here. A cache uses either pool through the same interface, and is compiled for one of them
+/// (policy/placement/placement.hpp).
 template <class T>
 class page_pool : public page_stock {
  public:
@@ -89,11 +90,11 @@ class page_pool : public page_stock {
   using kv_lane_type = paged_kv_lane<T>;
 
   static constexpr bool may_fail = false;   // pages may fail to come
-  static constexpr bool owns_pages = true;  // takes them from its stock, rather than being told of them
+  static constexpr bool owns_pages = true;  // takes them from its stock; an engine's come with each step
 
   page_pool(const shape& model, index_t pages) : page_stock(pages), shape_(model), memory_(elements(model, pages)) {}
 
-  /// As a config says: the bytes of tiers, and what others take of them, matter to a tiered pool only.
+  /// From a config: the bytes of tiers, and what others take of them, matter to a tiered pool only.
   static page_pool make(const block_shape& block, index_t pages, const tier_bytes&, byte_count) {
     return page_pool(block.model, pages);
   }
@@ -124,11 +125,11 @@ class page_pool : public page_stock {
     }
   }
 
-  /// Says that a layer is being read from now on.
+  /// A layer is read from now on.
   void begin_layer(index_t) {}
   /// Starts bringing what some KV heads of a layer hold in some slots to memory, as much as half of it can hold.
   void prefetch(index_t, token_range, view<const index_t>, token_range) {}
-  /// Says that what is in memory of it will be read soon, so that others go first.
+  /// What is in memory of it will be read soon, so that others go first.
   void touch(index_t, token_range, view<const index_t>, token_range) {}
 
  private:

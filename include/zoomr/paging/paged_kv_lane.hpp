@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. Where keys and values are: pages of 16 tokens. It owns nothing. Attention, summaries and eviction are templates
-// over this type, tiered_kv_lane and engine_kv_lane, and ask each for the key in a slot; the rest of that key's page
+// over this type, tiered_kv_lane and engine_kv_lane, and read the key in a slot from each; the rest of that key's page
 // is after it.
 #pragma once
 
@@ -84,7 +84,7 @@ struct paged_kv_lane {
     return base + pages[slot / page_tokens] * page_stride + slot % page_tokens * rows.key_stride;
   }
   T* writable_key(index_t slot) const { return key(slot); }
-  /// The value of the key in a slot; it is asked for no page.
+  /// The value of the key in a slot; no page is fetched for it.
   template <class Key>
   Key* value_of(Key* key, index_t slot) const {
     return key + rows.to_value(slot % page_tokens);

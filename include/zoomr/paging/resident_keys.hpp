@@ -11,9 +11,9 @@
 namespace zoomr::inline v0 {
 
 /// Keys as they are stored, with the scales of their rows where they have any, or rounded to blocks of q8_0:
-/// [page][KV lane][16][width]. Pages have the numbers of a pool beside it, so that the page table of a sequence says
-/// where its keys are here too; forks share them, and a page that no table names holds nothing. Whoever writes or
-/// copies a key in the pool does so here.
+/// [page][KV lane][16][width]. Pages have the numbers of a pool beside it, so that the page table of a sequence serves
+/// for its keys here too; forks share them, and a page that no table names holds nothing. Whoever writes or copies a
+/// key in the pool does so here.
 template <class T>
 class resident_keys {
  public:

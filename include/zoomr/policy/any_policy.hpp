@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. A policy as the caches see it at run time: what it answers, not of which types it is made. So the host cache is
+// L5. A policy as the caches see it at run time: its functions, not the types that it is made of. So the host cache is
 // compiled once for all policies, and each component once (a scorer once for each summarizer that it reads).
 //
-// Each interface is one concept of policy/concepts.hpp, with the same arguments; what a component says by its type
+// Each interface is one concept of policy/concepts.hpp, with the same arguments; what a component has as a constant
 // (`T::observes`, `T::least`) is a member here, set once when it is made. Calls are virtual where the work behind one
 // is that of a token or of a head, and never inside a loop over dimensions. No component is deleted through its
 // interface: any_policy_of owns them.
@@ -44,7 +44,7 @@ class any_evictor {
   bool accumulates = false;
   bool reads_keys = false;
   bool while_decoding = false;
-  bool updates_importance = false;  // otherwise attention probabilities are added up
+  bool updates_importance = false;  // false: attention probabilities are added up
   index_t every = 0;                // tokens, while decoding
 
   /// Tokens from one time that eviction is due to the next; 1 for those that do nothing while decoding.
@@ -96,7 +96,7 @@ class any_query_source {
  public:
   bool sums = false;
 
-  /// Makes the query that asks, of one head.
+  /// Makes the query of one head by which segments are scored.
   /// @param query, query_sum, out  [head_dim]; query_sum is not read unless it `sums`
   /// @param count                  queries in the sum
   virtual void ask(view<const float> query, const float* query_sum, index_t count, float* out) const = 0;
@@ -131,10 +131,10 @@ class any_aggregator {
   scope per = scope::sequence;
   votes_t least = 0;
   bool counts = false;
-  index_t queries = 0;  // more than 0: it hears so many, by `add_shares`; 0: by `add`
+  index_t queries = 0;  // more than 0: so many count, by `add_shares`; 0: by `add`
   bool weighs = false;  // voters alone, by `add_weighted`
 
-  /// It asks the heads that have a weight in `config.voters`.
+  /// It counts heads that have a weight in `config.voters` alone.
   bool asks_voters() const { return queries > 0 || weighs; }
 
   /// Adds what the heads of one layer agree on to the votes of the segments that are eligible.
@@ -200,7 +200,7 @@ class any_zones {
   ~any_zones() = default;
 };
 
-/// What a placement says beside its type.
+/// What a placement has beside its type.
 struct any_placement {
   bool prefetch = false;
   bool details_on_host = false;
@@ -231,8 +231,8 @@ class any_policy {
   const any_placement placement;
 
   bool selects = false;           // segments are scored and chosen
-  bool reads_classes = false;     // some component looks at the classes of tokens
-  const char* problem = nullptr;  // the sentence that says why it cannot work
+  bool reads_classes = false;     // some component reads the classes of tokens
+  const char* problem = nullptr;  // a sentence: why it cannot work
 
   any_policy(const any_policy&) = delete;
   any_policy& operator=(const any_policy&) = delete;
@@ -241,7 +241,7 @@ class any_policy {
   /// The policy as text: policies that have the same choose alike (policy/policy_text.hpp).
   virtual void write_text(text_taker& out) const = 0;
 
-  /// What an aggregator adds are scores of keys. Where heads are heard, keys are scored for these.
+  /// What an aggregator adds are scores of keys. Where several queries of voters count, keys are scored for these.
   bool adds_scores_of_keys() const { return score.reads_keys && aggregate.queries == 0; }
   /// A choice stays active for the following tokens, rather than for its own token only.
   bool persists() const { return selects && (!refresh.each_token || aggregate.per == scope::sequence); }

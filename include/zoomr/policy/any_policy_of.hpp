@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. Each component behind its interface (policy/any_policy.hpp). A member that a component does not have is never
-// called, since a flag of the interface says so; it answers as one that does nothing. A segmenter's state is
+// called, which a flag of the interface decides; it does nothing. A segmenter's state is
 // bytes to its caller and is copied in and out, without alignment; summaries are read in place, as numbers.
 #pragma once
 

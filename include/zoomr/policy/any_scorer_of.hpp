@@ -65,7 +65,7 @@ class any_scorer_of final : public any_scorer {
     return scale;
   }
 
-  // query: [dims]; summary: [dims, rows]. Pointers, since the stride of a view is not known to be 1.
+  // query: [dims]; summary: [dims, rows]. Pointers, since the compiler cannot see that a view's stride is 1.
   float score_of(const float* query, const number* summary, index_t dims) const {
     [[maybe_unused]] float scale = 1.0f;
     if constexpr (scaled) scale = scale_of(summary, dims);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. What compose() says of arguments that do not fit: a sentence for each thing that a component may lack, and for
+// L5. How compose() refuses arguments that do not fit: a sentence for each thing that a component may lack, and for
 // each pair that cannot work together.
 #pragma once
 
@@ -138,7 +138,7 @@ constexpr bool check_roles() {
   return true;
 }
 
-/// Named so that the compiler, saying where it was, names both tags.
+/// Named so that the compiler's message names both tags.
 template <class Read, class Made>
 struct scorer_reads_but_summarizer_makes {
   static_assert(std::same_as<Read, Made>, "compose: this scorer cannot read the summaries that this summarizer makes");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L3. The roles of a policy: one question each. A component is a small regular value that answers one of
-// them; `using role = ...` says which, so that compose() takes components in any order.
+// them; `using role = ...` names it, so that compose() takes components in any order.
 #pragma once
 
 #include <concepts>     // std::regular
@@ -12,7 +12,7 @@ namespace role {
 struct segmenter {};     ///< where does a segment end?
 struct evictor {};       ///< which tokens does a KV lane keep?
 struct summarizer {};    ///< what stands for it?
-struct query_source {};  ///< which query asks?
+struct query_source {};  ///< by which query are segments scored?
 struct scorer {};        ///< how well does it match?
 struct aggregator {};    ///< who must agree?
 struct selector {};      ///< what is taken?
@@ -25,14 +25,14 @@ struct placement {};     ///< where does it live?
 ///
 /// Optional members, and what holds without them:
 ///   static constexpr const char* name            "component"; what a report calls it
-///   constexpr const char* problem() const        nullptr; otherwise the sentence that says which option cannot work
+///   constexpr const char* problem() const        nullptr, or a sentence: which option cannot work
 ///   static constexpr void each_field(auto& self, auto visit)
-///                                                no options; otherwise visit("option", self.option) for each
-///   static constexpr bool reads_classes          false; true if it looks at the classes of tokens: a cache of such a
+///                                                no options, or visit("option", self.option) for each
+///   static constexpr bool reads_classes          false; true if it reads the classes of tokens: a cache of such a
 ///                                                policy needs config.classes
 ///
-/// The concepts of the roles (policy/concepts.hpp) take `Value`, the type of the object that they ask: `const T`, so
-/// that members must be const.
+/// The concepts of the roles (policy/concepts.hpp) take `Value`, the type of the object whose members they check:
+/// `const T`, so that members must be const.
 template <class T>
 concept component = std::regular<T> && std::is_trivially_copyable_v<T> && requires {
   typename T::role;
@@ -48,7 +48,7 @@ constexpr const char* name_of() {
   return "component";
 }
 
-/// nullptr, or the sentence that says which option of a component cannot work.
+/// nullptr, or a sentence: which option of a component cannot work.
 template <class T>
 constexpr const char* problem_of(const T& part) {
   if constexpr (requires { part.problem(); }) return part.problem();

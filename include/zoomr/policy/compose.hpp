@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. A policy is ten components, one for each question; compose() puts them together in any order, gives
-// defaults to what is not named, and says in a sentence what does not fit.
+// L5. A policy is ten components, one for each question; compose() puts them together in any order, gives defaults to
+// what is not named, and refuses in a sentence what does not fit.
 #pragma once
 
 #include <zoomr/policy/aggregate/pooled_score.hpp>
@@ -20,7 +20,7 @@
 namespace zoomr::inline v0 {
 
 /// What compose() makes. Members can be read and changed like those of any value: a change of an option is a change of
-/// the policy, whose `problem` a cache asks again when it is constructed.
+/// the policy, whose `problem` a cache checks again when it is constructed.
 template <segmenter Segmenter, evictor Evictor, summarizer Summarizer, query_source QuerySource, scorer Scorer,
           aggregator Aggregator, selector Selector, refresh_rule Refresh, component Zones, component Placement>
 struct policy {
@@ -35,11 +35,11 @@ struct policy {
   Zones zone;
   Placement placement;
 
-  /// Segments are scored and chosen; otherwise the zones and summaries are all there is.
+  /// Segments are scored and chosen; false: the zones and summaries are all that is attended.
   static constexpr bool selects =
       (Summarizer::summary::rows > 0 || key_scorer<Scorer>)&&!std::same_as<Selector, select_none>;
 
-  /// nullptr, or the sentence that says which option, or which pair of options, cannot work.
+  /// nullptr, or a sentence: which option, or which pair of options, cannot work.
   constexpr const char* problem() const;
 
   /// visit(component) for each of the ten.
@@ -162,7 +162,7 @@ constexpr auto with_placement(
 ///
 /// Defaults: unsegmented, keep_all, no_summary, last_query, mean_dot, pooled_score per KV head,
 /// select_none, after_prefill, zones{}, placement{}. What cannot work whatever the options are does not compile, with a
-/// sentence (policy/checks.hpp); what depends on options is `policy::problem`, which a cache asks.
+/// sentence (policy/checks.hpp); what depends on options is `policy::problem`, which a cache checks.
 template <class... Components>
 constexpr auto compose(Components... components) {
   constexpr bool each_is_one = (detail::check_component<Components>() && ...);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. What a component of each role must answer (the roles: policy/component.hpp).
+// L3. What a component of each role must have (the roles: policy/component.hpp).
 //
-// Components are asked by the planner (segmenter, refresh rule), by choices (query source, scorer, aggregator,
+// Components are called by the planner (segmenter, refresh rule), by choices (query source, scorer, aggregator,
 // selector), by commit (summarizer, evictor) and by attention (zones). None of them allocates, or keeps anything.
 #pragma once
 
@@ -36,7 +36,7 @@ concept segmenter = component<T> && std::same_as<typename T::role, role::segment
 /// What an evictor that `observes` needs beside the rest. Of the last tokens, the queries of `observed(tokens)` count
 /// and `safe(tokens)` are kept in any case; `rate` writes the importance of the scored ones to the front of [tokens].
 /// If it `accumulates`, attention adds up since the first token, rather than over the last `observed` ones; `observed`
-/// must then be all of them. If it `reads_keys`, it is shown them. Counts are tokens of one KV lane; importance is
+/// must then be all of them. If it `reads_keys`, it receives them. Counts are tokens of one KV lane; importance is
 /// compared within a KV lane only, the highest is kept, NaN is lowest, and of equals the earlier token stays.
 template <class T, class Value = const T>
 concept observer = requires(Value t, index_t tokens, const kv_lane_attention& seen, view<float> importance) {
@@ -55,18 +55,17 @@ concept decoding_observer = observer<T> && requires(const T t) {
 };
 
 /// An observer that makes more, or less, of a query than the attention that it pays: `update_importance` changes what
-/// the tokens have received so far from that query head [tokens]. It must read keys. One that looks at a group as a
+/// the tokens have received so far from that query head [tokens]. It must read keys. One that observes a group as a
 /// whole does so when its first head comes, and leaves the others alone.
 template <class T>
 concept importance_updater = observer<T> && requires(const T t, const observed_query& observed, view<float> received) {
   { t.update_importance(observed, received) } -> std::same_as<void>;
 };
 
-/// Says how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin: never more than there
-/// are, and never fewer than are `safe`. If it `observes`, the
-/// cache measures the attention that each token gets from later queries, at the end of the prompt and, if it works
-/// `while_decoding`, after every `every` tokens from there; each KV lane keeps its sinks, its last tokens, and those
-/// that are rated highest.
+/// Decides how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin: never more than
+/// there are, and never fewer than are `safe`. If it `observes`, the cache measures the attention that each token gets
+/// from later queries, at the end of the prompt and, if it works `while_decoding`, after every `every` tokens from
+/// there; each KV lane keeps its sinks, its last tokens, and those that are rated highest.
 template <class T, class Value = const T>
 concept evictor = component<T> && std::same_as<typename T::role, role::evictor> && requires(Value t, index_t tokens) {
   { T::observes } -> std::convertible_to<bool>;
@@ -113,9 +112,9 @@ struct number_of_summaries<Summarizer> {
 template <class Summarizer>
 using summary_number = typename detail::number_of_summaries<Summarizer>::type;
 
-/// Makes the query that asks from the token's own query and the sum over the open segment's queries, dimension by
-/// dimension; the third argument is how many queries the sum has, this token's included. Unless it `sums`, the second
-/// and third argument mean nothing.
+/// Makes the query by which segments are scored from the token's own query and the sum over the open segment's queries,
+/// dimension by dimension; the third argument is how many queries the sum has, this token's included. Unless it `sums`,
+/// the second and third argument mean nothing.
 template <class T, class Value = const T>
 concept query_source = component<T> && std::same_as<typename T::role, role::query_source> &&
     requires(Value t, float value, index_t count) {
@@ -132,8 +131,8 @@ concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::sc
   { t.term(acc, query, c) } -> std::same_as<float>;
 };
 
-/// A scorer whose `term` is `fused(query, c.row[0], acc)`, and which says so: `static constexpr bool product = true`.
-/// The host's cache makes such scores itself, several heads and segments at a time, with the same bits.
+/// A scorer whose `term` is `fused(query, c.row[0], acc)`, declared by `static constexpr bool product = true`. The
+/// host's cache makes such scores itself, several heads and segments at a time, with the same bits.
 template <class T>
 concept product_scorer = one_sum_scorer<T> && T::product;
 
@@ -144,7 +143,7 @@ struct score_sums {
 };
 
 /// A scorer whose score is made of `sums` sums: `term` adds one dimension to each, none of which may depend on another;
-/// `finish` makes the score of them. So the largest of several products can be said, or a mean and its deviation.
+/// `finish` makes the score of them: the largest of several products, for example, or a mean and its deviation.
 template <class T, class Value = const T>
 concept several_sums_scorer = component<T> && std::same_as<typename T::role, role::scorer> &&
     requires(Value t, score_sums<T::sums> acc, float query, cells<T::summary::rows> c) {
@@ -153,7 +152,7 @@ concept several_sums_scorer = component<T> && std::same_as<typename T::role, rol
   { t.finish(acc) } -> std::same_as<float>;
 };
 
-/// A scorer that reads a segment's keys instead of a summary, and says so: `static constexpr bool reads_keys = true`.
+/// A scorer that reads a segment's keys instead of a summary, declared by `static constexpr bool reads_keys = true`.
 /// logits [keys] are those of one query head with the keys between the zones, at least one: natural, with the model's
 /// scale, cap and bias; they may be overwritten. The score is a natural logit of the segment as a whole. Its `summary`
 /// is `summary::none`. On a device only with a `share_aggregator` (policy/score/key_mass.cuh).
@@ -163,13 +162,12 @@ concept key_scorer = component<T> && std::same_as<typename T::role, role::scorer
   { t.score(logits) } -> std::same_as<float>;
 };
 
-/// Says how well a query matches a segment; the highest score is best.
+/// Scores how well a query matches a segment; the highest score is best.
 template <class T, class Value = const T>
 concept scorer = one_sum_scorer<T, Value> || several_sums_scorer<T, Value> || key_scorer<T, Value>;
 
-/// A scorer of which a summary times a positive number gets its score times that number: a product, or one that says
-/// `static constexpr bool homogeneous = true`. Its scores are multiplied by a summary's scale; others are given
-/// products.
+/// A scorer of which a summary times a positive number gets its score times that number: a product, or one with `static
+/// constexpr bool homogeneous = true`. Its scores are multiplied by a summary's scale; others receive products.
 template <class T>
 concept homogeneous_scorer = product_scorer<T> ||(scorer<T>&& T::homogeneous);
 
@@ -203,9 +201,9 @@ concept score_aggregator = requires(Value t, view<const float, 2> scores, view<c
   { t.add(scores, tokens, logits, votes, order) } -> std::same_as<void>;
 };
 
-/// One that may be told to ask voters alone (policy/aggregate/weighted.hpp): `add_weighted` is `add` with the scores of
-/// heads that have a weight in `config.voters`, and weights [heads] in 65536ths of the largest, at least 1. Votes of
-/// layers add up.
+/// One that can count voters alone (policy/aggregate/weighted.hpp): `add_weighted` is `add` with the scores of heads
+/// that have a weight in `config.voters`, and weights [heads] in 65536ths of the largest, at least 1. Votes of layers
+/// add up.
 template <class T, class Value = const T>
 concept weight_taker = score_aggregator<T, Value> &&
     requires(Value t, view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
@@ -213,12 +211,12 @@ concept weight_taker = score_aggregator<T, Value> &&
   { t.add_weighted(scores, weights, tokens, logits, votes, order) } -> std::same_as<void>;
 };
 
-/// It is told so.
+/// It counts voters alone.
 template <class T>
 concept weighing_aggregator = weight_taker<T> && T::weighs;
 
-/// An aggregator that hears several queries: the last `queries` ones, the asking token's included, each from the heads
-/// that have a weight in `config.voters`. Comes once for a sequence, with a `key_scorer`.
+/// An aggregator of several queries: the last `queries` ones, those of the token that chooses included, each of the
+/// heads that have a weight in `config.voters`. Called once for a sequence, with a `key_scorer`.
 ///
 /// shares [voters, segments]: for each such head, in ascending order, the natural logarithm of the largest share of its
 /// softmax over the eligible segments that one of these queries gave the segment; NaN if none did. They may be
@@ -233,13 +231,14 @@ template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
     (score_aggregator<T, Value> || share_aggregator<T, Value>)&&requires(Value t) {
   { t.per } -> std::convertible_to<scope>;
-  { T::least } -> std::convertible_to<votes_t>;  // below this a segment is not wanted
+  { T::least } -> std::convertible_to<votes_t>;  // below this a segment is not taken
   { T::counts } -> std::convertible_to<bool>;    // votes add up over heads and layers
 };
 
-/// What a selector knows beside the order, best first, of the segments. `tokens` [segments] counts what of each can be
+/// What a selector reads beside the order, best first, of the segments. `tokens` [segments] counts what of each can be
 /// attended; `room_used` is what is attended already, zones and summaries; `least` is the smallest number of votes that
-/// counts; `position` and `sequence` are the asking token's; `work` is the selector's own memory, or nullptr.
+/// counts; `position` and `sequence` are those of the token that chooses; `work` is the selector's own memory, or
+/// nullptr.
 struct selection_input {
   view<const index_t> tokens;
   index_t room_used = 0;
@@ -272,8 +271,8 @@ constexpr byte_count work_bytes_of(const T& select, index_t segments) {
   return 0;
 }
 
-/// Decides from counts and classes alone when the selection is made again. `due` is asked once for each token after the
-/// prompt, each time that it is planned, before any query is known.
+/// Decides from counts and classes alone when the selection is made again. `due` is called once for each token after
+/// the prompt, each time that it is planned, before any query has come.
 template <class T, class Value = const T>
 concept refresh_rule = component<T> && std::same_as<typename T::role, role::refresh> &&
     requires(Value t, token_event event) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. What an evictor is shown of one KV lane when tokens must be evicted, and of a query if it updates importance
-// itself.
+// L3. What an evictor reads of one KV lane when tokens must be evicted, and of a query if it updates importance itself.
 //
 // Everything is by slot, and of one KV lane of one sequence. Who fills it: cache/host/eviction/observation.hpp and, on
 // the device, cache/device/eviction/observation.cuh and eviction_kernels.cuh; views are valid for the one call.

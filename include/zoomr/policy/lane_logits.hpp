@@ -9,7 +9,7 @@
 namespace zoomr::inline v0 {
 
 /// The soft cap and the bias by distance of the query heads that share a KV lane. Positions, not slots, are apart:
-/// where eviction has compacted the KV lane, `slots` says which token is where.
+/// where eviction has compacted the KV lane, `slots` has which token is where.
 struct lane_logits {
   float soft_cap = 0.0f;     // 0: none
   view<const float> slopes;  // [heads]  of the bias, at least 0; empty: none

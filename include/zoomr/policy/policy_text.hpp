@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. A policy as text, by which a cache knows what another has saved: two caches whose policies have the same text
-// choose alike. One line for each component:
+// L5. A policy as text, by which caches compare their policies: two caches whose policies have the same text choose
+// alike. One line for each component:
 //
 //   sentences longest=256
 //   key_mean number=bfloat16
 //
-// The placement is left out: where details are changes nothing of a sequence. What a component does not tell of itself
-// (a name, a field in each_field) is not in the text.
+// The placement is left out: where details are changes nothing of a sequence. What a component does not declare (a
+// name, a field in each_field) is not in the text.
 #pragma once
 
 #include <zoomr/policy/any_policy.hpp>
@@ -27,7 +27,8 @@ void write_number(Number number, text_taker& out) {
   out.take(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
 }
 
-/// The value of a field: an enumerator is its number; of a type that is no number, the bytes if they say it all.
+/// The value of a field: an enumerator is its number; of a type that is no number, the bytes if equal values have equal
+/// bytes.
 template <class Value>
 void write_value(const Value& value, text_taker& out) {
   if constexpr (std::is_same_v<Value, bool>) {

@@ -72,7 +72,7 @@ struct token_event {
   index_t since_choice = 0;  // tokens since the last choice, this one included
 };
 
-/// What a refresh rule answers for one token: the active selection stays, or there is none and only zones and summaries
+/// What a refresh rule returns for one token: the active selection stays, or there is none and only zones and summaries
 /// are attended; a choice is made; everything kept is attended, without a choice.
 enum class refresh_action : std::uint8_t { keep, choose, everything };
 

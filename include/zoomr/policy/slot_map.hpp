@@ -35,7 +35,7 @@ struct slot_map {
   }
 };
 
-/// The slots of positions that are asked for in ascending order.
+/// The slots of positions that are looked up in ascending order.
 class ascending_slots {
  public:
   explicit ascending_slots(const slot_map& slots) : slots_(slots) {}
@@ -62,7 +62,7 @@ struct zone_bounds {
   index_t back = 0;
   index_t end = 0;
 
-  /// The zones that a policy wants, as far as a layer's window lets the query see them.
+  /// The zones of a policy, as far as a layer's window lets the query see them.
   /// @param window  logit_rule::window
   ZOOMR_HD constexpr zone_bounds seen_through(index_t window) const { return seen_from(first_seen(window, end - 1)); }
   /// The same of a query that sees the tokens from `first` on.
@@ -97,7 +97,7 @@ constexpr zone_bounds zones_of_query(const Zones& zone, index_t window, index_t 
 
 /// The slots of the part of [first, last) that is between the zones: first and last are positions, the result slots.
 /// It may be empty, also since eviction has left nothing of it.
-/// @param slots  slot_map, or ascending_slots where parts are asked for in ascending order
+/// @param slots  slot_map, or ascending_slots where parts are looked up in ascending order
 ZOOMR_CALLS_EITHER
 template <class Slots = const slot_map>
 ZOOMR_HD constexpr token_range between_zones(index_t first, index_t last, zone_bounds zone, Slots& slots) {

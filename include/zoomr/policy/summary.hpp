@@ -52,7 +52,7 @@ inline constexpr bool scales_summaries = index_storage<Number> && sizeof(Number)
 /// What the largest of summary_magnitude is found by: it orders as the sizes of numbers do, infinity and NaN last.
 ZOOMR_HD constexpr std::uint32_t summary_magnitude(float value) { return bits_as<std::uint32_t>(value) & 0x7fffffffu; }
 
-/// The scale of a summary: the power of two that takes its largest number to the upper half of what `Number` can say,
+/// The scale of a summary: the power of two that takes its largest number to the upper half of what `Number` can hold,
 /// above half of its largest and to that at most, so that nothing is beyond; but never below 2^-126. A summary with an
 /// infinity or NaN has the scale NaN: so have all its scores, and it ranks last.
 /// @param largest  the largest summary_magnitude of its numbers
@@ -65,8 +65,8 @@ ZOOMR_HD constexpr float summary_scale(std::uint32_t largest) {
   return bits_as<float>((exponent > powers ? exponent - powers : 1u) << 23);
 }
 
-/// One number of a summary as the index keeps it: as its tag says, or else the nearest. Host and device write the index
-/// through this alone, so that its bits are the same.
+/// One number of a summary as the index keeps it: rounded as its tag requires, or else to the nearest. Host and device
+/// write the index through this alone, so that its bits are the same.
 /// @param scale  of the summary, if it has one
 template <class Summary, class Number>
 ZOOMR_HD constexpr Number stored_number(index_t row, float value, [[maybe_unused]] float scale = 1.0f) {

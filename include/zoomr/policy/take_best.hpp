@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. The walk that most selectors are: segments, best first, until a limit is reached. A selector that is one says
+// L3. The walk that most selectors are: segments, best first, until a limit is reached. A selector that is one declares
 // its limits, and a device can make the same choice (policy/select/choose.cuh).
 #pragma once
 

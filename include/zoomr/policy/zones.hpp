@@ -17,7 +17,7 @@ struct zones {
   static constexpr const char* name = "zones";
 
   index_t sinks = 0;    // first tokens
-  index_t recent = 1;   // last tokens, the asking one included
+  index_t recent = 1;   // last tokens, the query's own included
   index_t align = 1;    // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
   bool prompt = false;  // the whole first prompt, or let it be segments like the rest
   index_t open = 0;     // last tokens of the open segment, at most, `recent` among them; `unlimited`: all of it
@@ -74,7 +74,7 @@ static_assert(component<zones>);
 constexpr index_t unchosen_share(index_t budget) { return budget > 1 ? budget - budget / 3 : 1; }
 
 /// The zones of a preset under a budget of attended tokens: sinks and window as they are, if they leave a third of it
-/// to what is chosen; otherwise both are smaller in the same proportion, so that they do.
+/// to what is chosen; else both are smaller in the same proportion, so that they do.
 constexpr zones within_budget(zones zone, index_t budget) {
   const index_t most = unchosen_share(budget);
   const std::int64_t named = std::int64_t{zone.sinks} + zone.recent;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. R-KV: every 128 tokens, each KV head keeps what is looked at and not said twice.
+// L5. R-KV: every 128 tokens, each KV head keeps tokens that get attention and whose keys are not redundant.
 // Source: arXiv:2505.24133, and its released code: of the logits of a group's query heads the maximum, before the
 // softmax; that leaves the observed tokens out; lambda = 0.07 (0.1 in the paper). Differs: the buffer is counted from
 // the end of the prompt, where eviction happens too, and there in whole multiples of the length of the text.

@@ -13,8 +13,8 @@
 namespace zoomr::inline v0::presets {
 
 /// Whole sentences, or pieces of at most 8 tokens of them, by the smallest and largest value of each key coordinate:
-/// what one token of a sentence is needed for is not lost in a mean. The token's own query asks, for each KV head the
-/// best of its query heads decides, and nothing of the prompt is evicted. Half of `tokens`, the budget of attended
+/// what one token of a sentence is needed for is not lost in a mean. Scores are by the token's own query; for each KV
+/// head the best of its query heads counts; nothing of the prompt is evicted. Half of `tokens`, the budget of attended
 /// tokens, are the last ones; with the 4 sinks two thirds of it at most.
 constexpr auto sentence_box_with(index_t tokens) {
   return compose(sentences{.longest = 8}, key_box{}, box_bound{}, pooled_score{.over_group = pool::max},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. SentenceKV: of the prompt, what its end looks at; while decoding, whole sentences by their mean keys.
+// L5. SentenceKV: of the prompt, what its end attends; while decoding, whole sentences by their mean keys.
 // Source: arXiv:2504.00970. Differs: per KV head, scores averaged over its query heads, where the released code
 // keeps one copy for each query head; the first 32 tokens of the text, where the released code has the first 32 that
 // were kept and never offers the one after them; the open sentence is attended whole, as far as the budget goes;
-// at a delimiter and just after it the budget holds (it does not in `sentence_kv_published`, which differs otherwise as
-// `sentence_kv` does); every generated sentence joins the index, where the released code has room for a number of them.
-// Undescribed there and decided here: sentences end at 256 tokens and at the end of the prompt; sinks are safe from
-// eviction; later user turns are a later prompt, or generated text where they come as drafts.
+// at a delimiter and just after it the budget holds (it does not in `sentence_kv_published`, which differs in all else
+// as `sentence_kv` does); every generated sentence joins the index, where the released code has room for a number of
+// them. Undescribed there and decided here: sentences end at 256 tokens and at the end of the prompt; sinks are safe
+// from eviction; later user turns are a later prompt, or generated text where they come as drafts.
 #pragma once
 
 #include <zoomr/policy/compose.hpp>

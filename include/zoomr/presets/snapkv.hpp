@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. SnapKV: of the prompt, each KV head keeps what its last queries look at; nothing else is ever left out.
+// L5. SnapKV: of the prompt, each KV head keeps what its last queries attend; nothing else is ever left out.
 // Source: arXiv:2404.14469. Differs: one set for each KV head, by the best of its query heads, where the released code
 // keeps one for each query head; the pages of what is not kept are really given back.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L5. A few heads, whose weights were learnt for the model, say which segments are needed: config.voters.
-// Source: zoomr; retrieval heads, arXiv:2404.15574, weighted as in QRHead, arXiv:2506.09944, but asked at every token,
-// by keys that stay, and for the other heads. Decided here: the last 16 queries ask; the smallest set with nine tenths
+// L5. A few heads, whose weights were learnt for the model, vote which segments are needed: config.voters.
+// Source: zoomr; retrieval heads, arXiv:2404.15574, weighted as in QRHead, arXiv:2506.09944, but at every token, by
+// keys that stay, and for the other heads. Decided here: the last 16 queries score; the smallest set with nine tenths
 // of the posterior is read, at most 4 segments; sinks = 4, recent = 64.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a device cache cannot be made with, in a sentence; and the bytes of one that can.
+// L6. Checks what a device cache is made with, and counts its bytes.
 #pragma once
 
 #include <zoomr/cache/device/choosing/choices.cuh>
@@ -66,7 +66,7 @@ struct device_checks {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
 
-  // What an engine's pages must be beside what they must be on the host.
+  // What an engine's pages must satisfy beside the conditions of a host cache.
   static const char* engine_problem(const shape& model, const config& limits) {
     const engine_memory& engine = limits.engine;
     if (const char* problem = engine.problem(model, sizeof(T))) return problem;

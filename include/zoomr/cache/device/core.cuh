@@ -3,8 +3,8 @@
 // here waits for the device.
 //
 // `begin` lists the first pass in its table, `needs_second_pass` the second, `commit` moves sequences on and lists what
-// the device must know before the next step (`step_table`). What is enqueued (launches.cuh) reads the arrays and the
-// tables on the device. A page that is given back here is written only by what is enqueued later.
+// the device needs before the next step (`step_table`). What is enqueued (launches.cuh) reads the arrays and the tables
+// on the device. A page that is given back here is written only by what is enqueued later.
 #pragma once
 
 #include <zoomr/cache/device/memory/layout.cuh>
@@ -31,7 +31,7 @@ struct device_core {
   config limits;
   cache_sizes sizes;
   device_arrays<Policy, T> arrays;
-  voter_table voters;  // empty, unless the policy asks some
+  voter_table voters;  // empty, unless some heads vote
   page_stock stock;
   table<device_sequence> states;  // [sequences]
   step_plan<device_item> step;    // in progress
@@ -128,7 +128,7 @@ struct device_core {
   /// Forgets a sequence that is closed.
   void clear(device_sequence& closing) { closing.forget_everything(host_policy.segment), trim(closing); }
 
-  /// @throws error(rollback_depth) if what the sequence was at position `to` is not known any more
+  /// @throws error(rollback_depth) if what the sequence was at position `to` is no longer kept
   void expect_known(const device_sequence& sequence, index_t to) const {
     expect_rollback(host_policy, sequence, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
                     !sizes.persists || sequence.reaches(to));
@@ -149,7 +149,7 @@ struct device_core {
     trim(going_back);
   }
 
-  /// Lists for a table the segments that the device does not know yet. It does once the step is committed.
+  /// Lists for a table the segments that the device does not have yet. It has them once the step is committed.
   void list_closings(step_table table, index_t id) {
     auto& closings = listed[table].closings;
     const device_sequence& sequence = state(id);
@@ -188,7 +188,7 @@ struct device_core {
     if (for_itself && !token.dense) token.chooses = static_cast<index_t>(tokens.size());
     tokens.push_back(token);
   }
-  /// Says that the last `tokens` tokens of a table are of one sequence, and read together as far as that goes.
+  /// Makes query tiles of the last `tokens` tokens of a table, which are of one sequence.
   void list_tiles(step_table table, index_t tokens) {
     const auto end = static_cast<index_t>(listed[table].tokens.size());
     for (index_t left = tokens, shared = 0; left > 0; left -= shared) {
@@ -197,8 +197,8 @@ struct device_core {
     }
   }
 
-  /// Fills the first pass's table: tokens after the prompt come first, so that grids may cover them alone; `row` says
-  /// where each is among the queries. Listed too are the segments that the sequences' last steps have closed, and the
+  /// Fills the first pass's table: tokens after the prompt come first, so that grids may cover them alone; `row` is the
+  /// place of each among the queries. Listed too are the segments that the sequences' last steps have closed, and the
   /// pages of all these tokens.
   void list_step() {
     prompt_tokens = 0;

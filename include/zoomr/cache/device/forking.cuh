@@ -131,7 +131,7 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
   if (threadIdx.x == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
 }
 
-/// Tells the device of all pages of one sequence.
+/// Enters all pages of one sequence on the device.
 /// @cost  a launch for each 512 of them
 template <class Policy, class T>
 void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream_ref stream) {
@@ -144,7 +144,7 @@ void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const 
   }
 }
 
-/// Makes one sequence on the device what another is, as the host knows it: tables, summaries, sums, remembered queries,
+/// Makes one sequence on the device what another is by the host's counts: tables, summaries, sums, remembered queries,
 /// choices.
 /// @pre   nothing is known of `to` on the device; the host's state of `to` is that of `from`
 /// @cost  1 launch, 2 where choices stay active: they copy the index, and what a rollback needs. Where heads vote,

@@ -136,10 +136,10 @@ void renew_summaries(cache_core<Pool>& core, sequence_state& state) {
 template <class Pool>
 void renew_summaries(cache_core<Pool>& core, const step_item& item, index_t i) {
   ZOOMR_TRY { renew_summaries(core, core.states[static_cast<std::size_t>(item.seq.id)]); }
-  ZOOMR_CATCH(const error& why) {
-    raise(why.code(), "begin: item " + std::to_string(i) +
-                          ": after a commit that failed its summaries cannot be made again: " +
-                          (why.what() + error::prefix.size()));
+  ZOOMR_CATCH(const error& cause) {
+    raise(cause.code(), "begin: item " + std::to_string(i) +
+                            ": after a commit that failed its summaries cannot be made again: " +
+                            (cause.what() + error::prefix.size()));
   }
 }
 
@@ -163,9 +163,9 @@ template <class Pool>
 bool try_prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
   if (item.failed) return false;
   ZOOMR_TRY { prepare_commit(core, item, accepted); }
-  ZOOMR_CATCH(const error& why) {
+  ZOOMR_CATCH(const error& cause) {
     undo_commit(core, item);
-    core.keep_failure(item, why);
+    core.keep_failure(item, cause);
   }
   return !item.failed;
 }

@@ -44,10 +44,10 @@ struct cache_core {
   eviction_room room;
   step_plan<planned_item> step;      // in progress
   query_memory draft_queries;        // [step's tokens after the prompt]  as after each token
-  query_memory eviction_queries;     // [step's tokens after the prompt]  queries that are observed or heard later
+  query_memory eviction_queries;     // [step's tokens after the prompt]  queries that are observed or chosen by later
   query_memory prompt_queries;       // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory choice_queries;       // [max_sequences]  queries of the token that makes a choice
-  voter_table voters;                // of a choice that hears several queries
+  voter_table voters;                // of a choice from several queries
   table<selection> pending;          // [max_sequences]  choices not yet committed
   stretch_sums heads;                // [max_batched_tokens, heads]  of the tokens that attend together
   cut_states cut;                    // of tokens whose stretches several threads share
@@ -101,9 +101,9 @@ struct cache_core {
 
   /// Within ZOOMR_CATCH: an error(storage) fails this item alone. Its sentence is kept for `step::failure`, and the
   /// other items of the step go on. Any other error is thrown on.
-  void keep_failure(planned_item& item, const error& why) {
-    if (!Pool::may_fail || why.code() != errc::storage) rethrow();
-    failures[item.seq] = why.what();
+  void keep_failure(planned_item& item, const error& cause) {
+    if (!Pool::may_fail || cause.code() != errc::storage) rethrow();
+    failures[item.seq] = cause.what();
     item.failed = true;
   }
   /// Does part of an item's work, unless it has failed before.
@@ -113,7 +113,7 @@ struct cache_core {
     if constexpr (Pool::may_fail) {
       if (item.failed) return false;
       ZOOMR_TRY { work(); }
-      ZOOMR_CATCH(const error& why) { keep_failure(item, why); }
+      ZOOMR_CATCH(const error& cause) { keep_failure(item, cause); }
       return !item.failed;
     } else {
       work();
@@ -132,7 +132,7 @@ struct cache_core {
   sequence_state& state_of(const planned_item& item) { return states[item.seq]; }
 
   /// One KV lane of a sequence. It is a view of `state.pages`, valid until these change. Over tiers each `key(slot)`
-  /// may throw error(storage), and a pointer is valid only until four other blocks have been asked for.
+  /// may throw error(storage), and a pointer is valid only until four other blocks have been requested.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
     return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
   }
@@ -206,7 +206,7 @@ struct cache_core {
     trim_pages(closing);
   }
 
-  /// Checks that what was at `to` tokens is still known.
+  /// Checks that what was at `to` tokens can still be restored.
   /// @throws error(rollback_depth) if not
   void expect_known(const sequence_state& state, index_t to) const {
     expect_rollback(policy, state, to, limits, sizes.has_records(), !policy.persists() || state.log.reaches(to));
@@ -216,7 +216,7 @@ struct cache_core {
   ///
   /// Summaries, query sums and keys need no undoing: each is found by segment, position or slot, and what is beyond
   /// the last one left is overwritten. Evictions are not undone.
-  /// @throws error(rollback_depth) if it is not known any more; nothing has changed
+  /// @throws error(rollback_depth) if it is no longer kept; nothing has changed
   /// @cost  feeds the tokens since the last close that is left to the segmenter, and reads one choice from the log
   void roll_back(sequence_state& state, index_t to) {
     expect_known(state, to);

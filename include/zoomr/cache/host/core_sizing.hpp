@@ -27,7 +27,7 @@ struct core_sizing {
   static memory_use bytes(const shape& model, const any_policy& policy, const config& limits) {
     return bytes(sized(model, policy, limits), policy, limits);
   }
-  /// The same of sizes that are known. Tables of the config need not be there any more.
+  /// The same from a layout that was made before. Tables of the config need not be there any more.
   static memory_use bytes(const layout& sizes, const any_policy& policy, const config& limits) {
     memory_use use = bytes_beside_pages(sizes, policy, limits);
     if constexpr (!Pool::owns_pages) {

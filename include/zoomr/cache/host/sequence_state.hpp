@@ -42,8 +42,8 @@ struct sequence_state : token_state {
   attention_sums received;
   query_memory noted;         // of the tokens before tokens are evicted again
   query_memory last_queries;  // of the last prompt's last tokens, in case they are observed at its end, or at another
-                              // one; or the voters' of the last tokens at any time, where a choice hears them
-  key_masses masses;          // what these found in the segments: none of it is needed, all of it saves work
+                              // one; or the voters' of the last tokens at any time, where a choice needs them
+  key_masses masses;          // scores of the segments by these: a cache that only saves work
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -105,7 +105,7 @@ struct sequence_state : token_state {
   }
 
   /// Makes this new sequence what another is: tokens, index, selection, what a rollback needs and statistics. Its pages
-  /// are in two tables from then on, which the caller tells their stock.
+  /// are in two tables from then on: the caller counts this in their stock.
   /// @cost  copies the summaries of its segments, remembered queries, and tables; no keys or values; no allocation
   void become(const sequence_state& other, const layout& sizes) {
     token_state::become(other);

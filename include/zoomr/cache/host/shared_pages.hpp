@@ -23,10 +23,10 @@ void copy_shared_page(cache_core<Pool>& core, std::size_t i, index_t from, index
     core.pool.copy_page(from, to);
     core.keys.copy_page(from, to);
   }
-  ZOOMR_CATCH(const error& why) {
-    raise(why.code(),
-          "begin: item " + std::to_string(i) +
-              ": a page that it shares with another sequence cannot be copied: " + (why.what() + error::prefix.size()));
+  ZOOMR_CATCH(const error& cause) {
+    raise(cause.code(), "begin: item " + std::to_string(i) +
+                            ": a page that it shares with another sequence cannot be copied: " +
+                            (cause.what() + error::prefix.size()));
   }
 }
 
@@ -47,7 +47,7 @@ void copy_shared_pages(cache_core<Pool>& core) {
       });
     }
   }
-  ZOOMR_CATCH(const error& why) {
+  ZOOMR_CATCH(const error& cause) {
     while (copied > 0) core.pool.forget(core.pool.next(--copied));
     rethrow();
   }

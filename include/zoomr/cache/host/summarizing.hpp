@@ -34,8 +34,8 @@ class segment_summarizer {
     return bounded_product({numbers, sizeof(float)});
   }
 
-  /// Those of the segments from `first` on, of all KV lanes. Of a cue the tokens that the KV lane still holds count; if
-  /// there are none, a summarizer that needs all keys at once is not asked, and the summary is NaN.
+  /// Makes those of the segments from `first` on, of all KV lanes. Of a cue the tokens that the KV lane still holds
+  /// count; if there are none, a summarizer that needs all keys at once is not called, and the summary is NaN.
   /// @throws error(storage) if pages do not come
   /// @cost   reads the keys of the cues once
   template <class Pool>

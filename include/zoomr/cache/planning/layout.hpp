@@ -20,7 +20,7 @@ inline bool frees_passed_pages(const any_policy& policy, const config& sizes) {
   return sizes.logits.window > 0 && !policy.selects;
 }
 
-/// Pages go back that no zone reaches any more: the placement wants it, and no window has its own rule.
+/// Pages go back that no zone reaches any more: the placement frees them, and no window has its own rule.
 inline bool frees_unreachable_pages(const any_policy& policy, const config& sizes) {
   return sizes.logits.window == 0 && policy.placement.frees_unreachable;
 }
@@ -46,10 +46,10 @@ struct layout {
   index_t records = 1;         // of query memory
   index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
   index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
-  index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice hears
+  index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice reads
                                // several, last queries at any time; 0: none
-  index_t heard = 0;           // last queries that a choice hears; 0: the asking token's alone
-  index_t voters = 0;          // heads whose queries it hears
+  index_t heard = 0;           // last queries by which a choice is made; 0: those of the token that chooses alone
+  index_t voters = 0;          // heads whose queries these are
   index_t key_lanes = 0;       // KV lanes of voters whose keys are kept beside the pages
   bool rounded_keys = false;   // these are rounded to blocks of q8_0
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
@@ -88,7 +88,7 @@ struct layout {
 
   /// Queries of each token after the prompt are kept until it is committed.
   bool notes_queries() const { return noted > 0 || heard > 0; }
-  /// Whose queries are remembered of a token: of all heads in all layers, or where a choice hears several queries those
+  /// Whose queries are remembered of a token: of all heads in all layers, or where a choice reads several queries those
   /// of the voters alone, side by side as in one layer.
   shape asked_heads() const { return heard > 0 ? shape{1, voters, voters, model.head_dim} : model; }
   /// Something is remembered of the queries of the last tokens, for choices.
@@ -101,7 +101,7 @@ struct layout {
     return kept == 0 && (!policy.selects || choose_together);
   }
 
-  /// The same for a cache whose pages an engine says.
+  /// The same for a cache with the placement engine_pages.
   static layout without_pages(const shape& model_shape, const any_policy& policy, const config& sizes) {
     layout result(model_shape, policy, sizes);
     result.table_pages = sizes.engine.pages_for(sizes.max_tokens);
@@ -134,7 +134,7 @@ struct layout {
         std::min<std::int64_t>(sizes.max_batched_tokens, std::int64_t{sizes.max_sequences} * sizes.max_draft_tokens));
   }
   /// Arrays [layers, heads, head_dim] that are kept of the token that makes a choice which stays active: its queries.
-  /// Where voters are asked theirs are remembered anyway.
+  /// Where heads vote theirs are remembered anyway.
   static index_t asking_parts(const any_policy& policy) {
     return policy.persists() && policy.aggregate.queries == 0 ? 1 : 0;
   }
@@ -193,7 +193,7 @@ struct layout {
                 std::int64_t{4} * sizes.max_tokens;
   }
 
-  // Where a choice hears several queries, those that a rollback leaves must be there. No policy that does evicts by
+  // Where a choice reads several queries, those that a rollback leaves must be there. No such policy evicts by
   // attention, which would matter here too.
   void size_voting(const any_policy& policy, const config& sizes) {
     heard = (std::min)(policy.aggregate.queries, sizes.max_tokens);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step will do, decided before it starts, on the host, from token ids and counts alone. `begin` of host and
-// device calls it for each item. Since no score is looked at, the device need not be asked, and the number of passes
-// is known from the start.
+// device calls it for each item. No score is read, so that nothing waits for the device, and the number of passes is
+// known from the start.
 #pragma once
 
 #include <zoomr/cache/planning/layout.hpp>
@@ -19,7 +19,7 @@ inline bool chooses_for_next_tokens(const any_policy& policy) {
   return policy.selects && policy.aggregate.per == scope::sequence && !policy.refresh.second_pass;
 }
 
-/// What is known of one token of a step. All but the last is the same in both passes.
+/// The plan of one token of a step. All but the last field is the same in both passes.
 struct planned_token {
   token_class classes = token_class::plain;
   refresh_action action = refresh_action::keep;
@@ -27,8 +27,8 @@ struct planned_token {
   std::int64_t kv_lane_tokens = 0;  // attended in this pass so far, summed over KV lanes
 };
 
-/// What is known of one sequence's part of a step. The places `packed`, `planned`, `draft` and `remembered` are counts
-/// of what the items before it have; `step_plan::add` sets them.
+/// The plan of one sequence's part of a step. The places `packed`, `planned`, `draft` and `remembered` are counts of
+/// what the items before it have; `step_plan::add` sets them.
 struct planned_item {
   index_t seq = -1;
   index_t first = 0;       // position of its first token
@@ -48,7 +48,7 @@ struct planned_item {
   bool failed = false;         // pages that it needs did not come
   index_t floor_before = 0;    // the sequence's rollback_floor, before its commit began
   index_t queries_before = 0;  // its queries_from, likewise
-  index_t announced = -1;      // how many tokens `needs_second_pass` was told will be accepted
+  index_t announced = -1;      // how many tokens will be accepted, as given to `needs_second_pass`
   index_t draft_end = -1;      // of one passed whole: the position at which a draft would have ended; -1: it would not
   bool waits = false;          // of one that goes on after a draft's end: its commit makes a choice
 
@@ -96,7 +96,7 @@ inline index_t kept_after_prompt(const any_policy& policy, const token_state& st
   return pinned + policy.evict.kept(held - pinned);
 }
 
-/// Checks that `call` is told of each item how many of its tokens are accepted.
+/// Checks that `call` is given a number of accepted tokens for each item.
 /// @throws precondition_error if not
 inline void expect_counts(const char* call, index_t items, view<const index_t> accepted) {
   ZOOMR_EXPECTS(accepted.size() == items, std::string(call) + ": accepted has " + std::to_string(accepted.size()) +
@@ -116,7 +116,7 @@ inline void expect_count(const char* call, index_t item, const planned_item& pla
                        : ", wanted 0 ... " + tokens));
 }
 
-/// A later prompt begins with an item. Of a sequence's first tokens the flag says nothing.
+/// True if a later prompt begins with an item. For a sequence's first tokens the flag has no meaning.
 inline bool begins_later_prompt(const token_state& state, const step_item& item) {
   return item.prompt_begins && state.tokens() > 0;
 }
@@ -135,8 +135,8 @@ struct feeding_memory {
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory
 /// @param planned      out: what is planned of the item; where it is among the others is the caller's
-/// @throws precondition_error if more tokens are wanted than `table` has room for, even if fewer would be taken; or if
-/// an item cannot be passed whole
+/// @throws precondition_error if there are more ids than `table` has room for, even if fewer would be taken; or if an
+/// item cannot be passed whole
 /// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
 inline void plan(planned_item& planned, const any_policy& policy, const token_state& state, index_t last_choice,

@@ -14,7 +14,7 @@
 namespace zoomr::inline v0::detail {
 
 /// Layers whose keys were appended, and whose queries were seen (attended or observed), in the present pass. Each call
-/// is for all items of the pass, so that one bit for each layer says it of all.
+/// is for all items of the pass, so that one bit for each layer is enough.
 ///
 /// The keys of a layer may be appended again, which overwrites them, until its queries are seen: what has been attended
 /// is what is committed. The queries of a layer are seen once, since choices and statistics count them.

@@ -23,8 +23,8 @@ class voter_table {
     std::vector<index_t> heads;  // of the layer
   };
 
-  /// @param weights   [layers, heads] of the model, or empty
-  /// @param segments  that a choice may know
+  /// @param weights   [layers, heads]  of the model, or empty
+  /// @param segments  of a choice, at most
   voter_table(const shape& model, view<const float, 2> weights, index_t segments) : segments_(segments) {
     each_weighted(weights,
                   [&](index_t layer, index_t head) { add(layer, head / model.group(), head, weights(layer, head)); });
@@ -50,9 +50,9 @@ class voter_table {
 
   view<const kv_lane> kv_lanes() const { return kv_lanes_; }
   view<const float> weights() const { return weights_; }  // [voters]
-  /// What a vote of each counts, as a `weight_taker` is told.  [voters]
+  /// What a vote of each counts, for a `weight_taker`.  [voters]
   view<const votes_t> votes() const { return votes_; }
-  /// KV lanes of one layer, ascending; none where nobody votes.
+  /// KV lanes of one layer, ascending; none where no head votes.
   view<const kv_lane> kv_lanes_in(index_t layer) const {
     index_t first = 0, last = 0;
     for (const kv_lane& read : kv_lanes_) {
@@ -83,7 +83,7 @@ class voter_table {
       }
     }
   }
-  /// Room for what they say of one choice.  [voters, segments]
+  /// Room for their shares in one choice.  [voters, segments]
   view<float, 2> shares(index_t segments) {
     return {shares_.data(), {static_cast<index_t>(weights_.size()), segments}, {segments_, 1}};
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The first section of a saved sequence: for which model, under which policy, how long it is. What reads it says
+// L6. The first section of a saved sequence: for which model, under which policy, how long it is. Reading it decides
 // whether this cache can go on with such a sequence. Nothing is changed here.
 #pragma once
 

@@ -47,7 +47,7 @@ class saved_memory {
       }
     });
   }
-  /// Fewer tokens can be rolled back to only where nothing is needed of them; known after `section`.
+  /// Fewer tokens can be rolled back to only where nothing is needed of them; set by `section`.
   index_t known_from() const { return known_from_; }
 
  private:
@@ -57,7 +57,7 @@ class saved_memory {
   // Queries, each of so many numbers.
   void skip(std::int64_t count, std::int64_t numbers) { archive_.skip(4 * numbers * count); }
 
-  // Under another policy none is known. The last token's record says that nothing was summed.
+  // Under another policy there are none. The last token's record is of no summed queries.
   void begin_anew() {
     state_.queries_from = sizes_.remembered > 0 ? parts_.prompted.last : 0;
     known_from_ = before_later_prompt();
@@ -103,8 +103,8 @@ class saved_memory {
     for (index_t p = first; p < positions.last; ++p) archive_.numbers(memory.at(p, 0, 0).data(), width);
   }
 
-  // Without them `queries_from` says that none is known: the end of the prompt is refused if it needs them. Those of
-  // other voters than this cache's are of no use.
+  // Without them `queries_from` is such that none counts as kept: the end of the prompt is refused if it needs them.
+  // Those of other voters than this cache's are of no use.
   void prompted() {
     index_t voters = sizes_.voters;
     archive_.number(voters);

@@ -13,7 +13,7 @@ namespace zoomr::inline v0::detail {
 /// that is empty is at the sequence's end, or at that of its prompt.
 struct remembered_parts {
   index_t summed = 0;      // slots whose attention is carried
-  token_range prompted{};  // queries of the prompt that its end may need, or last ones that choices hear
+  token_range prompted{};  // queries of the prompt that its end may need, or last ones that choices need
   token_range noted{};     // queries that eviction will observe while decoding
   token_range records{};   // records of query memory; of the one before the last prompt's end, the last part alone
 };

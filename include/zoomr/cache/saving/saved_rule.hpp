@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a saved sequence says of its model's logits: under another rule the layers would have computed other keys
-// and values from the same tokens.
+// L6. The logit rule of a saved sequence's model: under another rule the layers would have computed other keys and
+// values from the same tokens.
 #pragma once
 
 #include <zoomr/cache/logit_rule.hpp>

@@ -2,11 +2,11 @@
 // L6. A sequence as bytes: docs/sequence_format.md. Three sections, each described once: the same functions write it to
 // a sink, and read it from a source with the checks that this needs.
 //
-// Saving changes nothing of the sequence; over tiers its pages come to the device one after the other. While one is
-// loaded, pages and tables fill up as their bytes come; nothing sees them before all is there and checked. What follows
-// from tokens and keys is made again: segments and summaries. So a sequence can be loaded under another policy too,
-// where nothing is missing that this needs. If something fails, pages go back as they came, so that the pool's next
-// pages are the ones that they would have been.
+// Saving changes nothing of the sequence; over tiers its pages come to memory one after the other. While one is loaded,
+// pages and tables fill up as their bytes come; nothing sees them before all is there and checked. What follows from
+// tokens and keys is made again: segments and summaries. So a sequence can be loaded under another policy too, where
+// nothing is missing that this needs. If something fails, pages go back as they came, so that the pool's next pages are
+// the ones that they would have been.
 #pragma once
 
 #include <zoomr/cache/saving/saved_head.hpp>
@@ -47,7 +47,7 @@ void load_state(cache_core<Pool>& core, sequence_state& state, byte_source& sour
       (std::max)({counts.rollback_floor, counts.tokens - core.limits.rollback_depth(), memory.known_from()});
   if (!core.policy.evict.observes || !state.in_first_prompt()) core.summaries.make(core.pool, state, 0);
   state.stats = head.same_policy() ? counts.stats : statistics{};
-  if (head.same_policy()) return;  // what another policy has cost says nothing of this one
+  if (head.same_policy()) return;  // costs of another policy are not this one's
   state.stats.prompt_tokens = state.prompt_tokens();
   state.stats.tokens = counts.tokens - state.stats.prompt_tokens;
 }

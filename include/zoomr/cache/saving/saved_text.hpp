@@ -87,7 +87,7 @@ class saved_text {
     }
   }
 
-  // Offsets that say nothing are not there, and positions do not descend.
+  // An offset equal to the one before is not saved, and positions do not descend.
   void moved_positions() {
     const index_t tokens = state_.tokens();
     index_t count = state_.moved.spans();
@@ -127,7 +127,7 @@ class saved_text {
     const index_t floor = (std::min)(counts.rollback_floor, counts.tokens);
     return unreachable_end(policy_, counts.tokens - floor, state_) / page_tokens;
   }
-  // What the tokens do not say themselves.
+  // What does not follow from the tokens themselves.
   void take_over(const saved_counts& counts, bool same_policy) {
     archive_.expect(counts.freed_pages == 0 || counts.freed_pages <= reachable_page(counts),
                     "pages were freed that can be reached");
@@ -183,7 +183,7 @@ class saved_text {
       const bool has_gaps = state_.freed_pages > 0 && core_.limits.logits.window == 0;
       if (has_gaps) no_room_to_load("pages of the sequence were freed: an engine's table has no gaps");
       take_table(core_.limits.engine, state_, table_, "load: the block table",
-                 [](const std::string& why) { raise(errc::capacity, why); });
+                 [](const std::string& reason) { raise(errc::capacity, reason); });
     }
   }
 

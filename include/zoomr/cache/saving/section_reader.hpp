@@ -22,7 +22,7 @@ class section_reader {
 
   /// Begins with what every file begins with.
   /// @param magic  the kind of file
-  /// @param what   it is not, if it is of another kind
+  /// @param what   that kind in words, for the error if the file is of another one
   explicit section_reader(byte_source& source, const char (&magic)[8] = sequence_magic,
                           const char* what = "saved sequence of zoomr")
       : source_(source) {
@@ -35,7 +35,7 @@ class section_reader {
                 std::to_string(sequence_version));
   }
   /// The next section, all of which `contents()` reads. Its bytes, and all before them, are those that were written.
-  /// @param name  for what is said of it
+  /// @param name  for error messages
   template <class Contents>
   void section(const char* name, Contents contents) {
     name_ = name;
@@ -76,7 +76,7 @@ class section_reader {
   /// Bytes of the section that have not been read. Nothing has been compared with its length.
   byte_count left() const { return left_; }
   /// Refuses the file unless it is right.
-  /// @param how  the section that is read cannot be as it is
+  /// @param how  what is wrong with the section, in words
   void expect(bool right, const char* how) const {
     if (!right) damaged(how);
   }

@@ -11,7 +11,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Passes bytes on. Others follow, so that it does not say that these were the last.
+/// Passes bytes on. Others follow, so that it does not call `finish`.
 class sink_of_part final : public byte_sink {
  public:
   explicit sink_of_part(byte_sink& to) : to_(to) {}

@@ -13,8 +13,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Says that a file cannot be loaded, and why.
-[[noreturn]] inline void refuse_file(const std::string& why) { raise(errc::format, "load: " + why); }
+/// Refuses a file, with the reason.
+[[noreturn]] inline void refuse_file(const std::string& reason) { raise(errc::format, "load: " + reason); }
 
 inline constexpr char sequence_magic[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q'};
 inline constexpr char groups_magic[] = {'z', 'o', 'o', 'm',

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the caches of host and device say of their sequences.
+// L6. What callers can read and do with the sequences of a cache, on host and device.
 #pragma once
 
 #include <zoomr/cache/state/sequences.hpp>
@@ -112,7 +112,7 @@ class cache_base {
     core_->step.items.clear();
   }
 
-  // Pages are the cache's own, so that no engine says which they are.
+  // Pages are the cache's own, so that items come without block tables.
   static void expect_no_table(const step_item& item, index_t i) {
     ZOOMR_EXPECTS(item.pages.size() == 0, "begin: item " + std::to_string(i) +
                                               " has a block table, but the pages are the cache's own: it is for the "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Block tables of an engine: which of its pages a sequence has, as `begin`, `load` and `block_table` are told.
+// L6. Block tables of an engine: which of its pages a sequence has, as given to `begin`, `load` and `block_table`.
 #pragma once
 
 #include <zoomr/cache/state/sequences.hpp>
@@ -14,7 +14,8 @@ namespace zoomr::inline v0::detail {
 /// @param passed     tokens before this one are not read again
 /// @param table      empty: the sequence keeps the `pages` pages that it has
 /// @param what       what() begins the sentence: "begin: the block table of item 0"
-/// @param too_short  too_short(sentence) says of a table with too few pages what the caller can do about it, and raises
+/// @param too_short  too_short(sentence) raises for a table with too few pages, and adds what the caller can do about
+///                   it
 /// @throws  what `too_short` raises; precondition_error if there is no such page
 template <class What, class Short>
 void expect_block_table(const engine_memory& memory, index_t passed, view<const index_t> table, index_t pages,
@@ -50,11 +51,11 @@ void expect_tables(Core& core, view<const step_item> items) {
     expect_block_table(
         memory, state.freed_pages * page_tokens, pages, pages.size() > 0 ? pages.size() : state.pages.size(), needed,
         [&] { return "begin: the block table of item " + std::to_string(i); },
-        [](const std::string& why) { raise_precondition(why + ": set step_item::pages"); });
+        [](const std::string& reason) { raise_precondition(reason + ": set step_item::pages"); });
   }
 }
 
-/// The sequences of the step in progress have the pages that its items say.
+/// The sequences of the step in progress have the pages of its items' block tables.
 /// @pre     expect_tables
 template <class Core>
 void take_tables(Core& core, view<const step_item> items) {

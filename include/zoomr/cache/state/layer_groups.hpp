@@ -23,18 +23,18 @@ struct grouped_layer {
 
 namespace detail {
 
-/// work(); its failures say which group they are of.
-/// @param named  named()  says it, in a sentence's first words
+/// work(); its failures name their group.
+/// @param named  named()  returns the group's name, for the beginning of a sentence
 template <class Work, class Named>
 void naming_group(Work work, Named named) {
-  const auto sentence = [&](const std::exception& why) {
-    std::string_view text = why.what();
+  const auto sentence = [&](const std::exception& cause) {
+    std::string_view text = cause.what();
     if (text.substr(0, error::prefix.size()) == error::prefix) text.remove_prefix(error::prefix.size());
     return named() + ": " + std::string(text);
   };
   ZOOMR_TRY { work(); }
-  ZOOMR_CATCH(const error& why) { raise(why.code(), sentence(why)); }
-  ZOOMR_CATCH(const precondition_error& why) { raise_precondition(sentence(why)); }
+  ZOOMR_CATCH(const error& cause) { raise(cause.code(), sentence(cause)); }
+  ZOOMR_CATCH(const precondition_error& cause) { raise_precondition(sentence(cause)); }
 }
 template <class Work>
 void naming_group(index_t group, Work work) {
@@ -49,8 +49,8 @@ bool in_use(const Core& core) {
   return used;
 }
 
-/// What a grouped cache knows beside its groups: the table of layers, its sequences, and their handles in each group.
-/// It stays where it is while a step is in progress.
+/// What a grouped cache has beside its groups: the table of layers, its sequences, and their handles in each group. It
+/// stays where it is while a step is in progress.
 class layer_groups {
  public:
   /// Without sequences yet.
@@ -96,7 +96,7 @@ class layer_groups {
 
   /// @return its id
   index_t expect_open(sequence seq) { return detail::expect_open(sequences_, seq), seq.id; }
-  /// The sequence as a group knows it.
+  /// The handle of the sequence within a group.
   sequence& handle(index_t id, index_t g) { return handles_[std::int64_t{id} * groups() + g]; }
   /// A new sequence, in all groups or in none.
   /// @param each   each(work)  work(group, its number) for each
@@ -129,7 +129,7 @@ class layer_groups {
   }
 
   /// Before a step: of each item all tokens can be taken.
-  /// @param no_pages  what to say of an item that has a block table
+  /// @param no_pages  error message for an item that has a block table
   void expect_items(view<const step_item> items, const char* no_pages) {
     for (const step_item& item : items) {
       expect_open(item.seq);
@@ -151,7 +151,7 @@ class layer_groups {
   }
   /// [sequences]  tokens of item i that each group takes
   view<index_t> least() { return view<index_t>(least_); }
-  /// The items as group `g` knows them, with the tokens that the step takes; valid until the next call.
+  /// The items with the handles of group `g` and the tokens that the step takes; valid until the next call.
   view<const step_item> listed(view<const step_item> items, index_t g, view<const view<const index_t>, 2> tables = {}) {
     items_.clear();
     for (index_t i = 0; i < items.size(); ++i) {
@@ -175,7 +175,7 @@ class layer_groups {
   table<index_t> counts_;        // [groups]  layers of each
   table<state> sequences_;
   table<sequence> handles_;  // [sequences, groups]
-  table<step_item> items_;   // [sequences]  as the group that is being told knows them
+  table<step_item> items_;   // [sequences]  with the handles of the group that begins its step
   table<index_t> least_;     // [sequences]
 };
 

@@ -155,7 +155,7 @@ inline void expect_beginning(const any_policy& policy, const config& limits, con
 
 /// Checks that at a step which ends a prompt all queries that eviction observes then are remembered, or come with it.
 /// They are not if a chunk was appended without `attend` or `observe`, or a rollback went before what is remembered.
-/// @throws precondition_error if some are not known
+/// @throws precondition_error if some are missing
 inline void expect_observed(const any_policy& policy, const token_state& state, const step_item& item) {
   if (!policy.evict.observes || policy.evict.accumulates || !item.prompt_ends) return;
   const bool begins = begins_later_prompt(state, item);
@@ -177,10 +177,10 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 /// It cannot go into the first prompt if tokens of it were evicted or pages freed; nor before the last eviction or
 /// adding up of attention, unless it becomes empty with nothing evicted. To a generated token it cannot go before the
 /// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window
-/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. Otherwise any depth
-/// will do.
+/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. In all other cases
+/// any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
-/// @param has_choice   what was active then is known
+/// @param has_choice   the log still has what was active then
 /// @throws error(rollback_depth) if not
 inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
                             bool has_records, bool has_choice) {
@@ -192,14 +192,14 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
   if (!evicted && !observed && !passed && !(generated && (deep || !has_choice))) return;
-  const std::string why = evicted ? "the policy has evicted tokens of the prompt"
-                          : observed
-                              ? "at " + std::to_string(state.observed_end) +
-                                    " tokens the policy has evicted some, or added up the attention that they got"
-                              : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
-                                    ", counted from the longest that the sequence ever was";
+  const std::string reason = evicted ? "the policy has evicted tokens of the prompt"
+                             : observed
+                                 ? "at " + std::to_string(state.observed_end) +
+                                       " tokens the policy has evicted some, or added up the attention that they got"
+                                 : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
+                                       ", counted from the longest that the sequence ever was";
   detail::raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
-                                          std::to_string(to) + " tokens: " + why);
+                                          std::to_string(to) + " tokens: " + reason);
 }
 
 /// Takes the pages that a step needs, for all tokens of all items, as if all were accepted; those of the others
@@ -244,7 +244,7 @@ inline void trim_pages(table<index_t>& pages, index_t slots, page_stock& stock) 
 }
 
 /// Commits tokens to segments and segmenter. The table has room for the segments, since `plan` has counted them.
-/// @param planned      [tokens that are accepted]
+/// @param planned  [tokens that are accepted]
 /// @param item     where a prompt begins or ends
 inline void commit_tokens(const any_segmenter& segmenter, token_state& state, const planned_item& item,
                           view<const planned_token> planned, index_t rollback_depth) {

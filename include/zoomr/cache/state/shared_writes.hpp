@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Copy on write: which pages must be copied before a step. Forks of a sequence name the same pages until one of
-// them writes there. A step writes after the committed tokens, and an eviction where it moves tokens to; `begin` knows
-// both from counts alone, so that it copies what is shared, and nothing that comes later can lack a page.
+// them writes there. A step writes after the committed tokens, and an eviction where it moves tokens to. Both follow
+// from counts alone, so that `begin` copies what is shared, and nothing that comes later can lack a page.
 #pragma once
 
 #include <zoomr/cache/planning/layout.hpp>
@@ -46,7 +46,7 @@ struct shared_writes {
     const index_t stay = (std::max)(policy.zone.sinks, state.pinned(policy.zone));
     if (kept >= held) return {};
     if (eviction_may_fail) return {0, kept};
-    return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as observation::choose says
+    return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as in observation::choose
   }
 
   page_writes writes_of(const Item& item) const {

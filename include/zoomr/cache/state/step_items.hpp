@@ -86,7 +86,7 @@ void commit_items(view<const index_t> accepted, Failure failure, Commit commit, 
 
 }  // namespace detail
 
-/// What a step says of itself. `step` and `device_step` are made of it.
+/// What callers can read of a step. `step` and `device_step` derive from it.
 /// @tparam Core  the cache: `step`, a step_plan; `state_of(item)`; `policy`; `sizes.model`
 template <class Core>
 class step_items {
@@ -137,7 +137,7 @@ class step_items {
   bool in_pass(const detail::planned_item& item) const { return pass_ == 0 || item.second_pass; }
 
   // Before `commit`: so many tokens can be accepted, whatever they need of this pass has been done, and these are the
-  // counts that `needs_second_pass` was told.
+  // counts that `needs_second_pass` was given.
   // @param needs  needs(item): the queries of its tokens must have been seen
   template <class Needs>
   void expect_commit(view<const index_t> accepted, Needs needs) {
@@ -151,7 +151,7 @@ class step_items {
     }
   }
 
-  // Checks what `needs_second_pass` is told, and that whatever it needs of the first pass has been done.
+  // Checks the arguments of `needs_second_pass`, and that whatever it needs of the first pass has been done.
   // @param needs  as in `expect_commit`
   // @return  false if the second pass has begun already
   template <class Needs>
@@ -162,7 +162,7 @@ class step_items {
     expect_complete(call, accepted, needs);
     return true;
   }
-  // Whether the pass is made is known when it is known how many tokens are accepted: the choice is the last token's.
+  // Whether the pass is made depends on how many tokens are accepted: the choice is the last token's.
   bool chooses_again(index_t item, index_t accepted) const {
     return may_pass_twice(at(item)) && accepted == at(item).tokens;
   }

@@ -12,8 +12,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// No query from now on, nor after any rollback that `rollback_depth` allows, has its back zone begin before this; nor
-/// has any segment a summary there that it has not yet: the open one may still be given one.
+/// The back zone of no query begins before this, from now on or after any rollback that `rollback_depth` allows. Nor
+/// will summary tokens be written there: only the open segment may still get some.
 /// @param rollback_depth  config::rollback_depth(): the oldest state that can come back is that many tokens ago, or the
 ///                        prompt's end
 /// @return                a position
@@ -70,8 +70,8 @@ inline void free_passed_pages(index_t window, index_t rollback_depth, token_stat
 /// Gives back the pages of tokens that no query can reach any more: for policies that never choose details.
 ///
 /// A page goes if it is before `unreachable_end`, not in the front zone, and holds no summary token. Its entry in the
-/// sequence's table becomes -1, so that slots keep their pages. Each page is looked at once: `freed_pages` says how far
-/// this has come.
+/// sequence's table becomes -1, so that slots keep their pages. Each page is looked at once: `freed_pages` counts those
+/// that were.
 /// @cost  O(1) for each token, over a sequence
 inline void free_unreachable_pages(const any_policy& policy, index_t rollback_depth, token_state& state,
                                    page_stock& stock) {

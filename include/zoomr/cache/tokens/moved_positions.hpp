@@ -67,7 +67,7 @@ class moved_positions {
     while (at != spans_.end() && at->first < position) ++at;
     if (at == spans_.end() || at->first > position) spans_.insert(at, {position, offset});
   }
-  // Spans that say nothing go.
+  // Removes spans with the offset of the span before.
   void join() {
     index_t left = 0;
     for (const position_span& span : spans_) {

@@ -106,7 +106,7 @@ class selection_log {
 
   /// Forgets choices made at or after `position`, and puts the last one left into `choice`; if none is left, nothing is
   /// chosen.
-  /// @param usual  as it was given to `push`
+  /// @param usual  as of `push`
   void restore(index_t position, selection& choice, level usual) {
     words_.resize(find(position));
     choice.clear();
@@ -114,7 +114,7 @@ class selection_log {
   }
 
   /// visit(position) for each choice, the newest first, when it is in `choice`.
-  /// @param usual  as it was given to `push`
+  /// @param usual  as of `push`
   template <class Visit>
   void each(selection& choice, level usual, Visit visit) const {
     for (std::size_t end = words_.size(); end > 0; end -= static_cast<std::size_t>(words_[end - 1])) {

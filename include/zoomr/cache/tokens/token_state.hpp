@@ -21,7 +21,7 @@ struct kept_tokens {
   index_t pending = 0;  // if the step that ends the prompt is committed
 };
 
-/// What is committed of a sequence, as the host must know it to plan the next step. Tables have room for the longest
+/// What is committed of a sequence, as far as the host needs it to plan the next step. Tables have room for the longest
 /// sequence from the start, so that nothing here allocates later.
 struct token_state {
   bool open = false;
@@ -43,7 +43,7 @@ struct token_state {
   index_t observed_end = 0;    // tokens when some were last evicted, or when attention was last added up
   index_t evictions_from = 0;  // as of `evictions_begin`, but for later prompts: the first one's end, or later
   index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
-  index_t heard = 0;           // more than 0: those after it too, and so many of the last ones are heard by a choice
+  index_t heard = 0;           // more than 0: those after it too, and a choice is made by so many of the last ones
 
   /// A new sequence, with room for the longest.
   token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
@@ -88,7 +88,7 @@ struct token_state {
     return static_cast<index_t>(std::count_if(pages.begin(), pages.end(), [](index_t page) { return page >= 0; }));
   }
   /// Slots of each KV lane that hold committed tokens, or those before `position`. All KV lanes keep as many, so that
-  /// the host knows them although each has a list of its own.
+  /// the host has the number although each has a list of its own.
   /// @pre  position >= compacted_end, unless nothing was evicted
   index_t slots() const { return slot_end(tokens()); }
   index_t slot_end(index_t position) const {
@@ -106,8 +106,8 @@ struct token_state {
   /// their positions.
   index_t pinned(const any_zones& zone) const { return zone.prompt ? (std::max)(prompt_end, 0) : 0; }
 
-  /// The tokens that come are those of a later prompt. Unless choices hear the queries of all tokens, those before it
-  /// are not known any more.
+  /// The tokens that come are those of a later prompt. Unless choices read the queries of all tokens, those before it
+  /// are no longer kept.
   void begin_later_prompt() {
     later_prompts.push_back({tokens(), open_prompt});
     if (heard == 0) queries_from = (std::max)(queries_from, tokens());
@@ -136,9 +136,9 @@ struct token_state {
     }
   }
 
-  /// Positions of the prompt whose queries are remembered for its end; where choices hear queries, of all tokens. They
-  /// stay known after the prompt, since a rollback may open it again; not where tokens were evicted, of which no
-  /// rollback is.
+  /// Positions of the prompt whose queries are remembered for its end; where choices read the last queries, of all
+  /// tokens. They are kept after the prompt, since a rollback may open it again; not where tokens were evicted, since
+  /// such a prompt cannot be opened again.
   token_range known_queries() const {
     const index_t last = in_prompt() || heard > 0 ? tokens() : last_prompt_end();
     return {kept_each.committed == 0 || in_prompt() ? (std::min)(queries_from, last) : last, last};
@@ -146,7 +146,7 @@ struct token_state {
   /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
   index_t least_tokens() const { return (std::max)(prompt_end, rollback_floor); }
 
-  /// Before a rollback into the first prompt: what was known after its end is forgotten.
+  /// Before a rollback into the first prompt: what came after its end is forgotten.
   void reopen_prompt(index_t to, index_t rollback_depth) {
     rollback_floor = (std::max)(0, to - rollback_depth);
     observed_end = (std::min)(observed_end, to);
@@ -260,7 +260,7 @@ struct token_state {
     std::erase_if(later_prompts, [](token_range later) { return later.size() == 0; });
     rollback_floor = (std::min)(rollback_floor, tokens());
     observed_end = without(erased, observed_end);
-    // Of those that choices hear no more is known than any sequence of this length knows.
+    // Of those that choices read, no more are kept than of any sequence of this length.
     if (heard > 0) queries_from = (std::max)(queries_from, tokens() + erased.size() - heard);
     queries_from = without(erased, queries_from);
     segments.resize(kept);
@@ -271,8 +271,8 @@ struct token_state {
     });
   }
 
-  /// Makes this new sequence one with the tokens of another; its pages are in two tables from then on, which the caller
-  /// tells their stock.
+  /// Makes this new sequence one with the tokens of another; its pages are in two tables from then on: the caller
+  /// counts this in their stock.
   /// @cost  copies the tables, which have room for it
   void become(const token_state& other) {
     const std::uint32_t own_generation = generation;
@@ -281,7 +281,7 @@ struct token_state {
     kept_each.pending = 0;
   }
 
-  /// As a new sequence, which whoever knew the old one cannot name; pages are the caller's to give back.
+  /// Becomes a new sequence, which no handle of the old one names; pages are the caller's to give back.
   void forget_tokens(const any_segmenter& segmenter) {
     open = stale_summaries = unclassified = false;
     ++generation;

@@ -87,10 +87,10 @@ class block_threads {
   __device__ scanned<T> scan(T value, Join join, T none) {
     const T through = warp_scan(value, join);
     const T warps = warp_scan(shown_by_warps(through, warp_lanes - 1, none), join);
-    const T all = __shfl_sync(all_lanes, warps, warp_lanes - 1);
+    const T block_total = __shfl_sync(all_lanes, warps, warp_lanes - 1);
     const T earlier_warps = __shfl_sync(all_lanes, warps, warp_ > 0 ? warp_ - 1 : 0);
     const T earlier_lanes = __shfl_up_sync(all_lanes, through, 1u);
-    return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), all};
+    return {join(warp_ > 0 ? earlier_warps : none, lane_ > 0 ? earlier_lanes : none), block_total};
   }
 
   // To thread w of each warp, what thread `speaker` of warp w has; to the threads after the last warp, `none`.

@@ -29,7 +29,7 @@ struct launch_shape {
   bool early = false;  // its blocks may be there before the launch in front of it is done: they wait themselves
 };
 
-/// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not know these types. Blocks have one dimension.
+/// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not have these types. Blocks have one dimension.
 /// Products are added in float, in ascending order.
 /// @cost  32 shuffles and 64 multiplications in each thread
 template <class Number>
@@ -80,7 +80,8 @@ void launch(launch_shape shape, stream_ref stream, void (*kernel)(Parameters...)
 
 #else
 
-/// What work is enqueued on, in its order. zoomr makes none of the caller's, and waits for none unless it says so.
+/// What work is enqueued on, in its order. zoomr makes none of the caller's, and waits for none except where
+/// documented.
 using stream_ref = cudaStream_t;
 
 /// `N` objects in shared memory: `__shared__ shared_array<float, 32> sums;` A type of its own, since the shim's checks
@@ -91,7 +92,7 @@ struct alignas(16) shared_array {
   __device__ T& operator[](index_t i) { return at[i]; }
 };
 
-/// Whether these have room together in the shared memory of a block: 48 KiB, of which no kernel asks for more.
+/// Whether these have room together in the shared memory of a block: 48 KiB, the most that any kernel uses.
 template <class... Shared>
 inline constexpr bool fits_a_block = (0 + ... + sizeof(Shared)) <= 48 * 1024;
 
@@ -181,14 +182,14 @@ __device__ inline void mma_16x8x16(float (&sums)[4], const unsigned (&a)[4], con
 }
 
 /// @param what  what has failed, for the sentence
-/// @throws error(device) with what CUDA says, if it is not success
+/// @throws error(device) with CUDA's message, if it is not success
 inline void expect_success(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
   detail::raise(errc::device, std::string(what) + ": " + cudaGetErrorString(code));
 }
 
 /// The device that is current in this thread: what it makes is made there, and its launches go there.
-/// @cost  a question that CUDA's runtime answers by itself
+/// @cost  a call of CUDA's runtime, which does not reach the device
 inline int current_device() {
   int device = 0;
   expect_success(cudaGetDevice(&device), "there is no current device");

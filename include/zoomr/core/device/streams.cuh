@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L1. What the host gives a device beside kernels: copies, and the order of streams. Under the SIMT shim of device.cuh
-// streams are queues, whose work is done as late, as early or as unforeseeably as the shim is told.
+// streams are queues, whose work is done as late, as early or as unforeseeably as the shim is set.
 //
 // Nothing here waits but `stream_event::wait` and `settle`, `stream_timer::seconds` and, at construction and
 // destruction, what CUDA does on its own. A cache's steps order everything by streams and events (docs/device.md).
@@ -74,7 +74,7 @@ inline void copy_anywhere(void* to, const void* from, byte_count bytes, stream_r
   expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream),
                  "a copy could not be started");
 }
-/// The same of some rows of so many bytes, the beginnings of which are stored as many bytes apart as the strides say.
+/// The same of some rows of so many bytes, whose beginnings are the strides apart, in bytes.
 /// @throws error(device) if it cannot be started
 inline void copy_rows(void* to, byte_count to_stride, const void* from, byte_count from_stride, byte_count bytes,
                       index_t rows, stream_ref stream) {
@@ -93,9 +93,9 @@ inline void zero_on_device(void* memory, byte_count bytes, stream_ref stream) {
 /// True between the beginning and the end of a capture of the stream: what is enqueued then goes to a graph, and what
 /// must not be replayed is refused or left out.
 inline bool is_captured(stream_ref stream) {
-  cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
-  expect_success(cudaStreamIsCapturing(stream, &now), "a stream does not say whether it is captured");
-  return now != cudaStreamCaptureStatusNone;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  expect_success(cudaStreamIsCapturing(stream, &status), "a stream does not say whether it is captured");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 /// Memory of the host that a device copies from without waiting, aligned to 256 bytes.
@@ -138,9 +138,9 @@ class stream_event {
   stream_event& operator=(const stream_event&) = delete;
   ~stream_event() { cudaEventDestroy(event_); }
 
-  /// The point after everything that the stream was given until now.
+  /// The point after everything that was enqueued on the stream until now.
   void record(stream_ref stream) { expect_success(cudaEventRecord(event_, stream), "an event could not be recorded"); }
-  /// What `later` is given from now on waits for what `earlier` was given until now.
+  /// What is enqueued on `later` from now on waits for what was enqueued on `earlier` until now.
   void order(stream_ref earlier, stream_ref later) {
     record(earlier);
     expect_success(cudaStreamWaitEvent(later, event_, 0), "a stream cannot wait for another");
@@ -149,13 +149,13 @@ class stream_event {
   bool done() {
     const relaxed_capture until_then;
     const bool pending = cudaPeekAtLastError() == cudaErrorNotReady;
-    const cudaError_t now = cudaEventQuery(event_);
-    if (now == cudaErrorNotReady) {
-      // CUDA keeps this answer as the thread's last error, in place of any other; nothing else needs to find it there.
-      if (!pending && cudaPeekAtLastError() == now) static_cast<void>(cudaGetLastError());
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
+      // CUDA keeps this result as the thread's last error, in place of any other; nothing else needs to find it there.
+      if (!pending && cudaPeekAtLastError() == status) static_cast<void>(cudaGetLastError());
       return false;
     }
-    expect_success(now, "an earlier launch or copy has failed");
+    expect_success(status, "an earlier launch or copy has failed");
     return true;
   }
   /// Waits until it is; at once if none was recorded.
@@ -163,14 +163,14 @@ class stream_event {
     const relaxed_capture until_then;
     expect_success(cudaEventSynchronize(event_), "an earlier launch or copy has failed");
   }
-  /// The same, for who gives memory back: a device that has failed does nothing any more, and no failure is said.
+  /// The same, for who gives memory back: a device that has failed does nothing any more, and no failure is reported.
   void settle() noexcept {
     const relaxed_capture until_then;
     cudaEventSynchronize(event_);
   }
 
  private:
-  // No call disturbs a capture, but where another thread captures, CUDA takes them for a mistake unless told so.
+  // No call disturbs a capture, but where another thread captures, CUDA refuses them unless this mode is set.
   class relaxed_capture {
    public:
     relaxed_capture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -222,10 +222,10 @@ class home_device {
   /// @throws precondition_error if another device is current in this thread; error(device) if none can be
   /// @cost   as current_device
   void expect_current(const char* what) const {
-    const int now = current_device();
-    if (now == number_) return;
+    const int current = current_device();
+    if (current == number_) return;
     detail::raise_precondition(std::string(what) + ": the cache was made on device " + std::to_string(number_) +
-                               ", device " + std::to_string(now) + " is current: call cudaSetDevice before");
+                               ", device " + std::to_string(current) + " is current: call cudaSetDevice before");
   }
 
  private:
@@ -237,14 +237,14 @@ class home_device {
 /// that is captured; whoever is forked must be joined before the capture ends.
 class side_stream {
  public:
-  /// The stream, whose work from now on waits for what `from` was given until now.
+  /// The stream, whose work from now on waits for what was enqueued on `from` until now.
   stream_ref fork(stream_ref from) {
     forked_.order(from, stream_.get());
     from_ = from;
     is_forked_ = true;
     return stream_.get();
   }
-  /// What `to` is given from now on waits for what goes on here. Without a fork nothing happens.
+  /// What is enqueued on `to` from now on waits for what goes on here. Without a fork nothing happens.
   void join(stream_ref to) {
     if (std::exchange(is_forked_, false)) joined_.order(stream_.get(), to);
   }

@@ -43,7 +43,7 @@ class crew {
   /// the leader's call has, whose results are visible then. One such call after the other: whoever is early for the
   /// next one waits.
   /// @param lead  lead(): called by the leader alone. What it throws the leader throws, once the others are let go;
-  /// they return as always, so that the leader must tell them if the engine is to stop
+  ///              they return as always, so that the leader must signal them if the engine is to stop
   /// @pre   0 <= ith < nth <= threads()
   /// @cost  no allocation, no lock; the leader waits until all others have entered and left
   template <class Lead>
@@ -55,7 +55,7 @@ class crew {
   }
 
   /// Calls task(i) for each i of 0 ... pieces - 1, and returns when all are done; for `executor`.
-  /// @pre  the leader calls it, or a thread outside of `run` while nobody leads; at most 65,535 pieces
+  /// @pre  the leader calls it, or a thread outside of `run` while no thread leads; at most 65,535 pieces
   void operator()(index_t pieces, const task_ref& task) {
     if (present_ == 1 || pieces <= 1) {
       for (index_t i = 0; i < pieces; ++i) task(i);
@@ -75,7 +75,7 @@ class crew {
  private:
   static constexpr detail::patience patient{500, 200};
 
-  /// Of one of the numbers: which call it is let into, and which it has left. Calls are counted from 1.
+  /// Of one of the numbers: which call it may enter, and which it has left. Calls are counted from 1.
   struct alignas(64) place {
     std::atomic<std::uint32_t> entry{0};
     std::atomic<std::uint32_t> exit{0};

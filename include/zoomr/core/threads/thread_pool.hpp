@@ -67,7 +67,7 @@ class thread_pool {
     }
   }
 
-  // Every thread takes part in every round, so that no round begins while one still looks at the one before.
+  // Every thread takes part in every round, so that no round begins while a thread still reads the one before.
   void serve() {
     for (std::uint32_t round = 0;;) {
       const std::uint32_t current = detail::awaited(round_, round);

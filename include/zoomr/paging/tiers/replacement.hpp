@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. Which block makes room when memory is full (tiered_blocks). Whatever it answers, results have the same bits; only
+// L3. Which block makes room when memory is full (tiered_blocks). Whatever it returns, results have the same bits; only
 // how many bytes move depends on it.
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace zoomr::inline v0 {
 
 /// Watches the frames of the memory. A pass is the reading of one layer; a step is a circle of them. It is constructed
-/// with the number of frames, and of layers. Empty frames are never offered as victims; that a victim leaves is said by
-/// `forget`.
+/// with the number of frames, and of layers. Empty frames are never offered as victims; `forget` is called when a
+/// victim leaves.
 template <class T>
 concept replacement = std::constructible_from<T, index_t, index_t> &&
     requires(T& order, index_t frame, bool (*may_go)(index_t)) {
@@ -103,7 +103,7 @@ class cyclic_mru {
       if (pass_of(frame) < pass_ && pass_of(frame) + layers_ > pass_ && may_go(frame)) return frame;
       if (pass_of(frame) + layers_ <= pass_) break;  // of this layer: it comes now
     }
-    // What is left is wanted in this pass or the next: what has been read already goes first, the last of it.
+    // What is left is needed in this pass or the next: what has been read already goes first, the last of it.
     for (index_t frame = order_.newest(); frame != order_.end() && pass_of(frame) >= pass_;
          frame = order_.before(frame)) {
       if (pass_of(frame) == pass_ && may_go(frame)) return frame;

@@ -8,7 +8,7 @@
 
 namespace zoomr::inline v0 {
 
-/// How long bytes were on their way, and how long somebody waited for them. A wait includes the transfers that the
+/// How long bytes were on their way, and how long a thread waited for them. A wait includes the transfers that the
 /// waiter makes itself.
 struct transfer_times {
   std::int64_t moving_ns = 0;
@@ -22,15 +22,15 @@ struct tier_statistics {
   std::int64_t hits = 0;        // visits to a block that was in memory
   std::int64_t misses = 0;      // and to one that had to be fetched, or was on its way
   std::int64_t stalls = 0;      // visits that had to wait for a transfer
-  std::int64_t prefetched = 0;  // blocks that were fetched before they were asked for
+  std::int64_t prefetched = 0;  // blocks that were fetched before they were read
   byte_count bytes_in = 0;      // that came to memory, and left it
   byte_count bytes_out = 0;
   transfer_times times;
 
   /// Hits among visits; 1 without any.
   double hit_rate() const {
-    const std::int64_t all = hits + misses;
-    return all == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(all);
+    const std::int64_t visits = hits + misses;
+    return visits == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(visits);
   }
   /// The same counts with these times.
   tier_statistics timed(transfer_times taken) const {

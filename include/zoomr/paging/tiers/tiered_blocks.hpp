@@ -4,7 +4,7 @@
 // Memory keeps what was used; a block that must go is written to the file, once, if it has changed; what is already
 // there never moves again. Transfers are made in the order in which they were started, so that only three things must
 // be waited for: a block that is read and has not arrived, a block that is written and has not left, and a changed
-// block whose frame is wanted for another.
+// block whose frame is needed for another.
 #pragma once
 
 #include <zoomr/paging/block_shape.hpp>
@@ -40,14 +40,14 @@ class tiered_blocks {
         bytes_(block.template bytes<T>()),
         file_(path, bytes_, count) {}
 
-  /// Says that a layer is being read from now on: a pass begins. The same layer again, for another item of a step, is
-  /// the same pass, unless the model has no other.
+  /// A layer is read from now on: a pass begins. The same layer again, for another item of a step, is the same pass,
+  /// unless the model has no other.
   void begin_layer(index_t layer) {
     if (std::exchange(layer_, layer) == layer && layers_ > 1) return;
     memory_.order.begin_pass();
   }
 
-  /// A block in memory; valid until `guarded` other blocks have been asked for. Of a block that was never written the
+  /// A block in memory; valid until `guarded` other blocks have been reached. Of a block that was never written the
   /// contents mean nothing.
   /// @throws error(storage) if it cannot be brought there
   T* reach(index_t block) { return block == last_block_ ? last_ : reach_block(block); }
@@ -61,9 +61,9 @@ class tiered_blocks {
     return numbers;
   }
 
-  /// Starts bringing a block to memory, if something is known of it, it is not there, and fewer than half of the frames
-  /// wait for others. It counts as used in the next pass. The system reads ahead what is started so, with several
-  /// requests at the disk. Nobody waits for the block, but perhaps for one that makes room.
+  /// Starts bringing a block to memory, if it was ever written, it is not there, and fewer than half of the frames wait
+  /// for others. It counts as used in the next pass. The system reads such blocks ahead, with several requests at the
+  /// disk. Nothing waits for the block, but perhaps for one that makes room.
   /// @throws error(storage) if that one cannot be written
   void prefetch(index_t block) {
     if (!written_[index_of(block)] || memory_.frame_of(block) >= 0) return;
@@ -84,7 +84,7 @@ class tiered_blocks {
     const tier_frame& frame = memory_.at(at);
     if (frame.dirty && frame.leaving == 0) start_write(at);
   }
-  /// Nobody needs what the block holds any more: it leaves memory unwritten, and what is under way is waited for.
+  /// What the block holds is no longer needed: it leaves memory unwritten, and what is under way is waited for.
   void forget(index_t block) {
     written_[index_of(block)] = false;
     const index_t at = memory_.frame_of(block);
@@ -163,7 +163,7 @@ class tiered_blocks {
   }
 
   // Empties a frame; what has changed is written to the file first.
-  // Where that fails the block keeps its frame, and the call that wanted it fails.
+  // Where that fails the block keeps its frame, and the call that needs it fails.
   void release(index_t at) {
     tier_frame& frame = memory_.at(at);
     if (frame.arriving != 0 && !arrived(at)) return;
@@ -207,7 +207,7 @@ class tiered_blocks {
   }
 
   index_t layers_;
-  std::vector<char> written_;  // [blocks]  something is known of it
+  std::vector<char> written_;  // [blocks]  it was written, in memory or to the file
   tier_type memory_;
   byte_count bytes_;  // of a block
   block_file file_;

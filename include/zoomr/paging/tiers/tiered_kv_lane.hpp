@@ -6,8 +6,8 @@
 
 namespace zoomr::inline v0 {
 
-/// One KV lane of a tiered pool: as paged_kv_lane, but a pointer is valid only until the next few pages are asked for
-/// (`Pool::guarded`), by this lane or another of the pool. Asking for a key brings its page to memory, and waits.
+/// One KV lane of a tiered pool: as paged_kv_lane, but a pointer is valid only until the next few pages are reached
+/// (`Pool::guarded`), by this lane or another of the pool. Reading a key brings its page to memory, and waits.
 /// @throws error(storage) from both functions, if the page does not come
 template <class Pool>
 struct tiered_kv_lane {

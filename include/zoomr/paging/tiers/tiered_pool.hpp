@@ -8,7 +8,7 @@
 
 namespace zoomr::inline v0 {
 
-/// Pages of which some are in memory, the others in a file; otherwise as page_pool.
+/// Pages of which some are in memory, the others in a file; all else as page_pool.
 template <class T, replacement Replacement, transfer_engine Engine>
 class tiered_pool : public page_stock {
  public:
@@ -27,7 +27,7 @@ class tiered_pool : public page_stock {
   tiered_pool(const block_shape& block, index_t pages, index_t frames, const std::string& path)
       : page_stock(pages), shape_(block), blocks_(block, block.pieces() * pages, frames, path) {}
 
-  /// As a config says: `tiers` in bytes, of the memory what `others` leave.
+  /// From a config: `tiers` in bytes, of the memory what `others` leave.
   /// @throws precondition_error if a tier is too small; error(capacity) without memory, error(storage) without a file
   static tiered_pool make(const block_shape& block, index_t pages, const tier_bytes& tiers, byte_count others) {
     return tiered_pool(block, pages, frames_in_memory<tiered_pool>(block, pages, tiers, others).frames, tiers.path);
@@ -50,7 +50,7 @@ class tiered_pool : public page_stock {
 
   void begin_layer(index_t layer) { blocks_.begin_layer(layer); }
 
-  /// A piece of a page in memory; valid until four other blocks have been asked for.
+  /// A piece of a page in memory; valid until four other blocks have been reached.
   /// @throws error(storage) if it cannot be brought there
   /// @cost  O(1) in memory, without a wait; else a transfer, and what must make room
   const T* reach(index_t piece, index_t page) { return blocks_.reach(block_of(piece, page)); }
@@ -66,7 +66,7 @@ class tiered_pool : public page_stock {
   }
 
   /// Starts writing a page, which is full, to the file, all pieces that have changed. What cannot be written now will
-  /// be when its room is wanted.
+  /// be when its room is needed.
   void write_back(index_t page) {
     for (index_t piece = 0; piece < shape_.pieces(); ++piece) blocks_.write_back(block_of(piece, page));
   }

@@ -12,32 +12,33 @@ namespace zoomr::inline v0 {
 /// A transfer that was started, counted from 1; 0: none.
 using ticket = std::uint64_t;
 
-/// One block between memory and a file. The memory may not be used otherwise until it is made; the owner of the frames
-/// sees to that (tiered_blocks).
+/// One block between memory and a file. Nothing else may use the memory until it is made; the owner of the frames sees
+/// to that (tiered_blocks).
 struct transfer {
   block_file* file = nullptr;
   std::int64_t block = 0;
   void* memory = nullptr;
-  bool writes = false;  // to the file; otherwise it reads
+  bool writes = false;  // to the file; false: from it
 };
 
 /// Makes a transfer in the calling thread.
 /// @return  what went wrong, or nothing
-inline block_fault move_one(const transfer& one) {
-  return one.writes ? one.file->try_write(one.block, one.memory) : one.file->try_read(one.block, one.memory);
+inline block_fault move_one(const transfer& moved) {
+  return moved.writes ? moved.file->try_write(moved.block, moved.memory)
+                      : moved.file->try_read(moved.block, moved.memory);
 }
 
 /// The failures so far, and why. When there are very many, older transfers count as failed too, for the reason of the
-/// last of them: whoever asks makes them again.
+/// last of them: whoever needs them makes them again.
 class failed_tickets {
  public:
   failed_tickets() { failed_.reserve(1024); }
-  void add(ticket number, const block_fault& why = {}) {  // later ones have higher numbers
+  void add(ticket number, const block_fault& fault = {}) {  // later ones have higher numbers
     if (failed_.size() == failed_.capacity()) {
-      until_ = {number, why};
+      until_ = {number, fault};
       failed_.clear();
     } else {
-      failed_.push_back({number, why});
+      failed_.push_back({number, fault});
     }
   }
   /// Of a ticket that is done; 0 has not failed.
@@ -56,7 +57,7 @@ class failed_tickets {
   };
   std::vector<failure>::const_iterator find(ticket number) const {
     const auto at = std::lower_bound(failed_.begin(), failed_.end(), number,
-                                     [](const failure& each, ticket wanted) { return each.number < wanted; });
+                                     [](const failure& each, ticket sought) { return each.number < sought; });
     return at != failed_.end() && at->number == number ? at : failed_.end();
   }
 

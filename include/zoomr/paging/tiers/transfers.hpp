@@ -17,8 +17,8 @@ namespace zoomr::inline v0 {
 /// Makes transfers one after the other. Failures are remembered. A ticket may be waited for again and again, in any
 /// order; after `wait`, or once `done`, the caller sees the bytes, unless it has failed.
 template <class T>
-concept transfer_engine = requires(T& engine, const transfer& one, ticket number) {
-  { engine.start(one) } -> std::same_as<ticket>;
+concept transfer_engine = requires(T& engine, const transfer& moved, ticket number) {
+  { engine.start(moved) } -> std::same_as<ticket>;
   { engine.done(number) } -> std::same_as<bool>;        // whether it was made or has failed
   { engine.wait(number) } -> std::same_as<bool>;        // until it is done; false if it has failed
   { engine.why(number) } -> std::same_as<block_fault>;  // of one that has failed
@@ -39,10 +39,10 @@ class stopwatch {
 /// Makes each transfer when it is started: there is nothing to wait for, and nothing is hidden.
 class sync_transfers {
  public:
-  ticket start(const transfer& one) {
+  ticket start(const transfer& moved) {
     ++last_;
     const stopwatch watch;
-    if (const block_fault fault = move_one(one)) failed_.add(last_, fault);
+    if (const block_fault fault = move_one(moved)) failed_.add(last_, fault);
     ns_ += watch.ns();
     return last_;
   }
@@ -74,10 +74,10 @@ class async_transfers {
   async_transfers& operator=(const async_transfers&) = delete;
 
   /// Puts it after the others; with 256 waiting, the caller makes the oldest first.
-  ticket start(const transfer& one) {
+  ticket start(const transfer& moved) {
     const ticket before = started_.load(std::memory_order_relaxed);
     if (before >= most_waiting) make_until(before - most_waiting + 1);
-    waiting_[before % most_waiting] = one;
+    waiting_[before % most_waiting] = moved;
     started_.store(before + 1, std::memory_order_release);
     started_.notify_one();
     return before + 1;
@@ -103,8 +103,8 @@ class async_transfers {
   template <class Run>
   static std::thread started_thread(Run run) {
     ZOOMR_TRY { return std::thread(run); }
-    ZOOMR_CATCH(const std::system_error& why) {
-      detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + why.what());
+    ZOOMR_CATCH(const std::system_error& cause) {
+      detail::raise(errc::capacity, std::string("a thread for transfers cannot be started: ") + cause.what());
     }
   }
 
@@ -139,9 +139,9 @@ class async_transfers {
     const ticket next = last_done_.load(std::memory_order_relaxed);
     const ticket started = started_.load(std::memory_order_acquire) & ~end_mark;
     if (started == next) return;
-    const transfer& one = waiting_[next % most_waiting];
+    const transfer& moved = waiting_[next % most_waiting];
     const stopwatch watch;
-    if (const block_fault fault = move_one(one)) {
+    if (const block_fault fault = move_one(moved)) {
       failed_.add(next + 1, fault);
       any_failed_ = true;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. What a block is given to make votes of: the device's form of `aggregator::add`. A rule that shares out its work
-// (`add_by`) serves both; another one has an overload of `aggregate`, which all threads of a block call. Thread t alone
-// looks after the segments t, t + threads, ...
+// L4. What a block makes votes of: the device's form of `aggregator::add`. A rule that shares out its work (`add_by`)
+// serves both; another one has an overload of `aggregate`, which all threads of a block call. Thread t alone looks
+// after the segments t, t + threads, ...
 #pragma once
 
 #include <zoomr/core/device/block.cuh>
@@ -23,13 +23,13 @@ struct aggregation {
   view<votes_t> votes;          // [segments]  not_eligible: left alone
 };
 
-/// The same for one that asks voters alone (weighing_aggregator): of a layer.
+/// The same for one that counts voters alone (weighing_aggregator): of a layer.
 struct weighted_aggregation {
   aggregation heads;            // all of the layer; scores of those without a weight mean nothing
-  view<const votes_t> weights;  // [heads]  as of a weight_taker, 0 of those that are not asked
+  view<const votes_t> weights;  // [heads]  as of a weight_taker, 0 of those that do not vote
 };
 
-/// The same for an aggregator that hears several queries (share_aggregator): `aggregate` comes once for a sequence.
+/// The same for an aggregator of several queries (share_aggregator): `aggregate` comes once for a sequence.
 struct share_aggregation {
   view<float, 2> shares;      // [voters, segments]  ln of the largest share; may be overwritten by a segment's thread
   view<const float> weights;  // [voters]
@@ -37,7 +37,7 @@ struct share_aggregation {
 };
 
 /// Of a rule that shares out its work by `add_by`: any threads of a block do it.
-/// @cost  as the rule says, with reductions over the block
+/// @cost  as of the rule, with reductions over the block
 template <class Rule>
 requires requires(const Rule& rule, const aggregation& in, block_threads& block) {
   rule.add_by(block, in.scores, in.tokens, in.logits, in.votes);

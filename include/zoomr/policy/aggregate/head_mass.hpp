@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Heads weigh as much as they care: votes are attention mass, estimated from summaries alone.
+// L4. Votes are attention mass, estimated from summaries alone: a head whose mass is spread out decides little.
 //
 //   mass(head, id) = exp(x_id) / sum over eligible ids of exp(x),   x = logit of the score + ln(tokens left of id)
 #pragma once
@@ -13,8 +13,8 @@ namespace zoomr::inline v0 {
 /// attention that each would get. The logit is q . summary / sqrt(head_dim), or what the model's scale and soft cap
 /// make of it. Masses add up in units of 2^-24.
 ///
-/// A head that looks at one thought decides more than ten that look at none. NaN scores count as nothing. Masses are
-/// integers before they are added: heads and layers may come in any order.
+/// A head whose mass is on one thought decides more than ten whose mass is spread out. NaN scores count as nothing.
+/// Masses are integers before they are added: heads and layers may come in any order.
 /// @cost    three passes over the scores of each head, with an exponential for each score in the last two
 /// @source  zoomr
 struct head_mass {
@@ -35,7 +35,7 @@ struct head_mass {
     single_worker alone;
     add_by(alone, scores, tokens, logits, votes);
   }
-  /// A head's mass counts as often as its weight says.
+  /// A head's mass is multiplied by its weight.
   void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
                     const score_logits& logits, view<votes_t> votes, view<index_t>) const {
     single_worker alone;

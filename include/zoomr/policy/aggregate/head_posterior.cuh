@@ -8,7 +8,7 @@
 
 namespace zoomr::inline v0 {
 
-/// Each segment's thread adds up what the heads say of it.
+/// Each segment's thread adds up its shares over the heads.
 /// @cost  two passes over the shares of all heads, and two block-wide reductions
 __device__ inline void aggregate(const head_posterior& rule, const share_aggregation& in, block_threads& block) {
   const view<float> sums = in.shares[0];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. A few heads that were found to look at what is needed say how likely each segment is it.
+// L4. How likely each segment is the one that is needed, by a few heads that were found to attend to it.
 #pragma once
 
 #include <zoomr/math/softmax.hpp>
@@ -11,9 +11,9 @@ namespace zoomr::inline v0 {
 ///
 /// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
 /// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
-/// `top_p` takes the smallest set that holds a given probability. Of the last `queries` queries the one counts that is
-/// surest of a segment: one token of a question asks, the others do not. A share below e^-87 counts as that; a segment
-/// whose share is not known has no votes.
+/// `top_p` takes the smallest set that holds a given probability. Of the last `queries` queries the one with the
+/// largest share of a segment counts: as a rule one token of a question attends to it. A share below e^-87 counts as
+/// that; a segment without a share has no votes.
 /// @cost    an exponential for each of the last queries, voting head and segment, in the cache; three for each segment
 ///          here
 /// @source  zoomr; single heads as retrievers: arXiv:2404.15574, weighted by learning: QRHead, arXiv:2506.09944

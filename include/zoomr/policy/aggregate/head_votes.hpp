@@ -13,7 +13,7 @@ namespace zoomr::inline v0 {
 struct head_votes {
   using role = role::aggregator;
   static constexpr const char* name = "head_votes";
-  static constexpr votes_t least = 1;  // a segment without a vote is not wanted
+  static constexpr votes_t least = 1;  // a segment without a vote is not taken
   static constexpr bool counts = true;
 
   index_t k = 2;

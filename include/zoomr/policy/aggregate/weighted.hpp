@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. An aggregator that counts heads alike, told to ask voters alone: those with a weight in config.voters, each by
+// L4. An aggregator that counts heads alike, made one of voters alone: of heads with a weight in config.voters, each by
 // its weight.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Of the prompt, each KV head keeps the tokens that its last queries look at. The rest is lost for good.
+// L4. Of the prompt, each KV head keeps the tokens that its last queries attend most. The rest is lost for good.
 #pragma once
 
 #include <zoomr/math/softmax.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Looked at, and unlike the rest: each KV head keeps what its last queries attend to and no other key repeats.
+// L4. Attended, and unlike the rest: each KV head keeps what its last queries attend to and no other key repeats.
 #pragma once
 
 #include <zoomr/math/dot.hpp>

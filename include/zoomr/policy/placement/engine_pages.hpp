@@ -9,10 +9,9 @@
 namespace zoomr::inline v0 {
 
 /// Keys and values are in the engine's memory (`config.engine`), in pages that it takes and gives back with an
-/// allocator of its own. With each step it says which pages a sequence has (`step_item::pages`). Results are those of a
-/// cache with pages of its own, bit for bit. Nothing is copied: `append` writes there, or the engine does. What shares
-/// a page with another sequence, or a prefix, is the engine's to know: `step::moved_slots` says where a commit will
-/// write.
+/// allocator of its own. With each step it passes the pages of a sequence (`step_item::pages`). Results are those of a
+/// cache with pages of its own, bit for bit. Nothing is copied: `append` writes there, or the engine does. The engine
+/// keeps track of pages that sequences share, such as a prefix: `step::moved_slots` lists where a commit will write.
 struct engine_pages {
   using role = role::placement;
   static constexpr const char* name = "engine_pages";

@@ -33,8 +33,8 @@ struct placement {
 
 static_assert(component<placement>);
 
-/// A placement that says where pages are (`moves`, `pool<T>`), and may fail to bring them. Its pool has the members of
-/// page_pool; where `may_fail` is true, commits are made such that a failure leaves the sequence as it was.
+/// A placement that decides where pages are (`moves`, `pool<T>`), and may fail to bring them. Its pool has the members
+/// of page_pool; where `may_fail` is true, commits are made such that a failure leaves the sequence as it was.
 template <class Placement>
 concept tiered_placement = requires {
   requires Placement::moves;

@@ -12,7 +12,7 @@ namespace zoomr::inline v0 {
 /// beside summaries and tables. What is attended comes there page by page, in the order in which it is added up, so
 /// that any capacity gives the same bits; pages that are full are written to the file while the next tokens come. Of a
 /// device's cache they live in an arena over pinned memory (device_cache.cuh), to which the parameters mean nothing.
-/// Budgets of a policy say what is attended, `config.tiers` says what stays.
+/// Budgets of a policy limit what is attended, `config.tiers` what stays in memory.
 /// @tparam Replacement  which page makes room: cyclic_mru, lru, lfu
 /// @tparam Engine       who moves bytes: async_transfers (a thread), sync_transfers (the caller)
 template <replacement Replacement = cyclic_mru, transfer_engine Engine = async_transfers>
@@ -26,7 +26,7 @@ struct tiered {
   template <class T>
   using pool = tiered_pool<T, Replacement, Engine>;
 
-  bool prefetch = true;  // while one layer is attended, what the next will read comes, where that is known
+  bool prefetch = true;  // while one layer is attended, what the next will certainly read comes
 
   static constexpr void each_field(auto& self, auto visit) { visit("prefetch", self.prefetch); }
   friend constexpr bool operator==(const tiered&, const tiered&) = default;

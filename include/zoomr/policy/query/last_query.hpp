@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The token's own query asks.
+// L4. Segments are scored by the token's own query.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

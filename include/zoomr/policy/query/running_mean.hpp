@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The sentence that is being written asks.
+// L4. Segments are scored by the sentence that is being written.
 #pragma once
 
 #include <zoomr/math/functions.hpp>

@@ -8,7 +8,7 @@ namespace zoomr::inline v0 {
 
 /// Chooses again at each delimiter, at each mark, whatever comes after it, and at the latest after `at_most` tokens.
 ///
-/// A choice for all layers is known only after the delimiter's whole pass: it serves the following tokens
+/// A choice for all layers is complete only after the delimiter's whole pass: it serves the following tokens
 /// (stale), or with `second_pass` the delimiter is passed once more under it. With `at_most` = 1 it is `every_token`: a
 /// choice for one layer or less serves its own token alone.
 /// @cost    a choice at each delimiter; with `second_pass` and one selection for all layers, a pass more there

@@ -8,7 +8,7 @@
 namespace zoomr::inline v0 {
 
 /// Sum over dimensions of max(q min, q max): never below the largest q . k of the segment, as `dot` rounds it, and
-/// equal to it for one key: the sign of q says which is larger, and every rounding after that keeps the order.
+/// equal to it for one key: the sign of q decides which is larger, and every rounding after that keeps the order.
 /// With a `key_cuboid`, whose box need not hold every key, it is an estimate. A box with NaN ranks last.
 /// @cost    a comparison and 1 fma for each dimension
 /// @source  Quest, arXiv:2406.10774: as published

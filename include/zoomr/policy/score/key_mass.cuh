@@ -12,7 +12,7 @@ namespace zoomr::inline v0 {
 /// The score of `keys` keys. All threads of a warp call it, and all get it.
 /// @param logits  logits.make(first), then logits.again(first): that of key first + warp_lane, where there is one. All
 ///                threads call each for every 32 keys
-/// @cost  every logit is asked for twice; two reductions of a warp
+/// @cost  every logit is made or read twice; two reductions of a warp
 template <class Logits>
 __device__ float score_keys(const key_mass&, index_t keys, Logits& logits) {
   constexpr votes_t odd = votes_t{1} << 32;  // of NaN: beyond all keys

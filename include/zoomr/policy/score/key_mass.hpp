@@ -7,7 +7,7 @@
 
 namespace zoomr::inline v0 {
 
-/// ln of the sum of exp(logit) over a segment's keys: what attention to all of them would weigh. No summary can say so
+/// ln of the sum of exp(logit) over a segment's keys: what attention to all of them would weigh. No summary holds as
 /// much, and none is kept.
 ///
 /// Weights are added in units of 2^-40 of the largest, as integers, so that their order does not matter. NaN if a logit

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Device twin of the scoring in cache/host/choosing/chooser.hpp: the heads of one KV head ask all segments at once.
-// A warp takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them, and the
-// tree that the contract asks for (math/dot.hpp) is walked for all together, every exchange halving what a thread still
+// L4. Device twin of the scoring in cache/host/choosing/chooser.hpp: the heads of one KV head score all segments at
+// once. A warp takes as many segments as give 32 scores; each thread holds one of the 32 partial sums of all of them,
+// and the tree of the contract (math/dot.hpp) is walked for all together, every exchange halving what a thread still
 // holds.
 #pragma once
 
@@ -67,12 +67,12 @@ struct scoring_warp {
       : scorer(for_scorer), row(for_row), asking_queries(for_queries) {
     if constexpr (in_registers) {
 #pragma unroll
-      for (index_t i = 0; i < Heads * own; ++i) queries[i] = asking(i / own, i % own);
+      for (index_t i = 0; i < Heads * own; ++i) queries[i] = query_number(i / own, i % own);
     }
   }
 
   /// The thread's j-th number of a head's query.
-  __device__ float asking(index_t head, index_t j) const {
+  __device__ float query_number(index_t head, index_t j) const {
     return head < row.queries.extent(0) && has(j) ? asking_queries[head * HeadDim + warp_lane() + j * partial_sums]
                                                   : 0.0f;
   }
@@ -156,7 +156,7 @@ struct scoring_warp {
         if (!has(j)) continue;
 #pragma unroll
         for (index_t h = 0; h < Heads; ++h) {
-          const float query = in_registers ? queries[in_registers ? h * own + j : 0] : asking(h, j);
+          const float query = in_registers ? queries[in_registers ? h * own + j : 0] : query_number(h, j);
 #pragma unroll
           for (index_t s = 0; s < loaded; ++s) {
             cells<rows> c;

@@ -28,8 +28,8 @@ struct thoughts {
   struct state {
     index_t begin = 0;      // first token of the open segment
     index_t cue_begin = 0;  // first token of its own text, after <thought>
-    index_t cue_end = 0;    // end of its own text, once known
-    index_t split = 0;      // where its summary begins, once known
+    index_t cue_end = 0;    // end of its own text, once it has come
+    index_t split = 0;      // where its summary begins, once it has come
     part in = part::text;
     bool generated = false;  // the prompt has ended
     friend constexpr bool operator==(const state&, const state&) = default;

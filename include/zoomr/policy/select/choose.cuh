@@ -17,10 +17,10 @@ namespace zoomr::inline v0 {
 /// levels stay where they are written, and `selection` only names them.
 struct row_to_choose {
   view<const segment> segments;           // [segments]
-  zone_bounds zone;                       // of the asking token
+  zone_bounds zone;                       // of the token that chooses
   slot_map slots;                         // of the KV lane whose tokens count
   view<const votes_t> votes;              // [segments]
-  votes_t least = 0;                      // below it a segment is not wanted
+  votes_t least = 0;                      // below it a segment is not taken
   votes_t least_attended = not_eligible;  // below it the summary of an eligible segment is not attended either
   view<index_t> tokens;                   // [segments]  working memory
   view<level> levels;                     // [segments]  out
@@ -52,8 +52,8 @@ __device__ index_t count_left(block_threads& block, view<const segment> segments
 }
 
 /// Begins a choice: writes what each segment has left, and the votes that the aggregator adds to.
-/// @param tokens   [segments]  out
-/// @param votes  [segments]  out: 0, or `not_eligible` where nothing is left
+/// @param tokens  [segments]  out
+/// @param votes   [segments]  out: 0, or `not_eligible` where nothing is left
 /// @return         as `count_left`
 __device__ inline index_t begin_choice(block_threads& block, view<const segment> segments, zone_bounds zone,
                                        const slot_map& slots, view<index_t> tokens, view<votes_t> votes) {

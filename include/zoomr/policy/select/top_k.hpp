@@ -8,8 +8,8 @@ namespace zoomr::inline v0 {
 
 /// Takes the best `segments` segments, as long as their details fit into `tokens` tokens together; of the
 /// first that does not fit, its first tokens.
-/// Zones and summaries do not count in `tokens`. Fewer are taken if fewer have the votes that their aggregator asks
-/// for.
+/// Zones and summaries do not count in `tokens`. Fewer are taken if fewer have the votes that their aggregator
+/// requires.
 /// @source  ZoomR, arXiv:2604.10898: c = 2 without a limit in tokens; Quest: top-k pages
 struct top_k {
   using role = role::selector;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. Summaries on the device, dimension by dimension; and what a summarizer that needs all keys at once is asked.
+// L4. Summaries on the device, dimension by dimension; and what a summarizer that needs all keys at once must have.
 //
 // summarize_kernel (cache/device/choosing/summaries.cuh) calls `make_summary` with a block of `summarize_threads` for
 // each closed segment and KV lane, where a segment closes and where eviction has moved tokens.
@@ -48,12 +48,12 @@ __device__ void make_summary(const Summarizer&, const Cue& cue, index_t head_dim
 }
 
 namespace detail {
-/// Where the numbers of a summary that has a scale wait until that is known; next to nothing for others.
+/// Where the numbers of a summary that has a scale wait until that is found; next to nothing for others.
 template <class Summary, class Number>
 using numbers_until_scaled = shared_array<float, scales_summaries<Number> ? shape::most_head_dim * Summary::rows : 1>;
 
 /// Makes a summary that has a scale, as make_summary does: its numbers wait in shared memory until the largest is
-/// known.
+/// found.
 /// @param keep  keep(d, row, value, scale) takes each number once, from any thread
 /// @return the scale
 /// @cost   two barriers more than the summarizer has

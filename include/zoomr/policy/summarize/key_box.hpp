@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L4. The box that holds all keys: what `box_bound` needs to say the most that any of them can give.
+// L4. The box that holds all keys: what `box_bound` needs for the largest product that any of them can give.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

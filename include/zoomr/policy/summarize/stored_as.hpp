@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. An index of half the bytes, or a quarter. What a summarizer makes is a float until it is written (`stored_number`
-// in policy/summary.hpp); scorers read it as a float again, so that neither knows of it.
+// in policy/summary.hpp); scorers read it as a float again, so that neither depends on it.
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>

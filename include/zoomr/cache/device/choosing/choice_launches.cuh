@@ -16,7 +16,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Whom a layer's ranges serve: the attention that follows, or nothing but the choice itself, as at a prompt's end.
+/// What a layer's ranges are for: the attention that follows, or the choice alone, as at a prompt's end.
 enum class range_use { attention, choice };
 
 /// The launches of one pass that are about choices. With `fixed` none of their arguments or grids depends on the step.
@@ -32,7 +32,7 @@ struct choice_launches : device_pass<Policy, T> {
   /// One choice serves all layers.
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
 
-  /// A second pass reads what the first has chosen, unless only another group of layers has asked for it.
+  /// A second pass reads what the first has chosen, unless only another group of layers needs it.
   bool chooses_in_pass() const { return table != step_table::second_pass || chooses_for_next_tokens(core.host_policy); }
 
   /// Summarises the segments that the table lists. A graph covers three for each token.

@@ -31,7 +31,7 @@ constexpr bool check_choices() {
                 "device_cache: a selector must say its limits (policy/take_best.hpp)");
   return true;
 }
-/// nullptr, or the sentence that says why they cannot be made for keys of so many dimensions.
+/// nullptr, or a sentence: why they cannot be made for keys of so many dimensions.
 /// @param tiered  pages are over tiers
 template <class Policy>
 const char* choices_problem(const Policy& policy, index_t head_dim, bool tiered) {
@@ -50,7 +50,8 @@ const char* choices_problem(const Policy& policy, index_t head_dim, bool tiered)
   return nullptr;
 }
 
-/// True if what tokens of some pass read in a layer may be known before it: for a graph, whose passes are not known.
+/// True if what tokens of some pass read in a layer may be certain before it: for a graph, which covers passes of any
+/// tokens.
 template <class Policy>
 bool may_be_known_before(const Policy& policy, const device_sizes& sizes, index_t layer) {
   return !Policy::selects || sizes.persists || layer < policy.zone.dense_layers;
@@ -130,15 +131,17 @@ struct layer_row {
     return a.slots_of(token.sequence, layer * kv_heads + row * kv_heads / a.sizes.layer_rows, token.held);
   }
 
-  /// Scores [heads of the row, segments], and the votes that they add to; with the heads' weights, if voters are asked.
+  /// Scores [heads of the row, segments], and the votes that they add to; with the heads' weights, if only voters
+  /// count.
   __device__ auto to_aggregate() const {
     const index_t heads = a.sizes.model.heads / a.sizes.layer_rows;
     const float* scores = a.scores + (std::int64_t{t} * a.sizes.model.heads + row * heads) * a.sizes.segments;
-    const aggregation all{{scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
+    const aggregation of_heads{
+        {scores, {heads, token.segments}, {a.sizes.segments, 1}}, left(), a.sizes.logits, votes()};
     if constexpr (weighs_heads<Policy>) {
-      return weighted_aggregation{all, a.weights_in(layer, heads)};
+      return weighted_aggregation{of_heads, a.weights_in(layer, heads)};
     } else {
-      return all;
+      return of_heads;
     }
   }
 

@@ -31,8 +31,8 @@ struct stored_cue {
 /// ascending order, as on the host.
 ///
 /// Grid: closed segments, which blocks take in turn if there are more; KV lanes of the model. Shared memory: that of
-/// block collectives, and whatever the summarizer asks for. It comes after prepare_kernel, and after the kernels that
-/// have written or moved these keys; layer_kernel reads what it makes.
+/// block collectives, and the summarizer's own. It comes after prepare_kernel, and after the kernels that have written
+/// or moved these keys; layer_kernel reads what it makes.
 /// @cost  reads each key of a cue as often as the summarizer does, head_dim * rows numbers written for each segment
 template <class Policy, class T>
 __global__ void __launch_bounds__(summarize_threads)

@@ -2,7 +2,7 @@
 // L6. The kernels of eviction beside those of observation.cuh: queries are remembered, keys copied for evictors that
 // read them, importance updated by evictors that do so themselves, and what is kept moves together.
 //
-// But for `note` they read no table of a step: what to do is in their arguments, which the host knows while a prompt
+// But for `note` they read no table of a step: what to do is in their arguments, which the host computes while a prompt
 // comes and in `commit`. So `note` alone can be part of a graph. Their order is that of the caller's stream
 // (token_eviction.cuh).
 #pragma once
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(keep_threads)
   }
 }
 
-/// The KV lanes of one layer when tokens must be evicted: what choose_kept_kernel is given, by KV head. Importance and
+/// The KV lanes of one layer when tokens must be evicted: an argument of choose_kept_kernel, by KV head. Importance and
 /// copied keys are working memory of the block that rates.
 template <class T>
 struct kv_lanes_to_choose {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a device cache keeps for eviction: which positions each KV lane holds, queries and sums that are needed when
-// tokens are evicted again, and working memory for one layer; and what the host knows of it.
+// tokens are evicted again, and working memory for one layer; and the counts of it that the host has.
 //
 // Host and device divide the work by what it depends on. How many tokens a KV lane keeps follows from counts:
-// `due_eviction` decides it in `commit`, without asking the device. Which ones they are only the device knows, in
+// `due_eviction` decides it in `commit`, without waiting for the device. Which ones they are is on the device alone, in
 // `kept`; a position finds its slot by both together (`slots_of`).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// How many tokens each KV lane of a sequence has kept, as the host knows it; which ones, each KV lane's table says.
+/// How many tokens each KV lane of a sequence has kept, as the host has counted; which ones is in each KV lane's table.
 struct held_slots {
   index_t kept = 0;           // 0: everything
   index_t compacted_end = 0;  // first position after what has been compacted
@@ -44,7 +44,7 @@ struct carried_sums {
 /// that is done, so that the caller must enqueue it in the same commit.
 ///
 /// With p pinned tokens, p + kept(slots - p) slots of each KV lane stay: where a prompt has ended, and while decoding
-/// after every `evict.every` tokens from there. At the end of the first prompt which ones they are is known.
+/// after every `evict.every` tokens from there. At the end of the first prompt they are chosen already.
 /// @param most     layout::kept
 /// @param noted    layout::noted
 /// @param state    with the tokens that have just been committed
@@ -138,7 +138,7 @@ struct eviction_arrays {
   ZOOMR_HD view<index_t> kept_of(index_t sequence, index_t kv_lane, index_t count) const {
     return {kept + (std::int64_t{sequence} * model.kv_lanes() + kv_lane) * most_kept, {count}};
   }
-  /// Where the tokens of a KV lane are that holds as much as the host says.
+  /// Where the tokens of a KV lane are, which holds as many as the host has counted.
   ZOOMR_HD slot_map slots_of(index_t sequence, index_t kv_lane, held_slots held) const {
     if (held.kept == 0) return {};
     return {kept_of(sequence, kv_lane, held.kept), held.compacted_end};

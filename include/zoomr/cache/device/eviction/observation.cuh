@@ -3,7 +3,7 @@
 // and which of them a KV lane keeps for it. Query q pays token t the share exp(l(q, t) - max) / sum of exp(l(q, u) -
 // max) over the tokens u that it sees; l are natural logits, and the sum is one of integers, the same in any order.
 //
-// Three kernels look at the keys one after the other, for the largest logit, the sum and the shares: products are made
+// Three kernels read the keys one after the other, for the largest logit, the sum and the shares: products are made
 // again rather than stored, since for 32 queries of a long prompt they would fill more memory than its keys.
 #pragma once
 
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
   const observed_sum* sums = batch.sums + head * observed_at_once;
   warp.each_four([&] {
     const bool present = warp.token() < batch.held();
-    float all = present && warp.token() < batch.known ? batch.before(head, warp.token()) : 0.0f;
+    float received = present && warp.token() < batch.known ? batch.before(head, warp.token()) : 0.0f;
 #pragma unroll
     for (index_t turn = 0; turn < warp_type::turns; ++turn) {
       if (!warp.has(turn)) break;
@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(observe_threads) add_shares_kernel(observing_q
       }
 #pragma unroll
       for (index_t q = 0; q < warp_type::queries; ++q) {
-        all += __shfl_sync(all_lanes, share, q * warp_type::tokens + warp_lane % warp_type::tokens);
+        received += __shfl_sync(all_lanes, share, q * warp_type::tokens + warp_lane % warp_type::tokens);
       }
     }
-    if (present && warp_lane < warp_type::tokens) batch.received(head, warp.token()) = all;
+    if (present && warp_lane < warp_type::tokens) batch.received(head, warp.token()) = received;
   });
 }
 

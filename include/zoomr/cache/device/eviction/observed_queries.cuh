@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Queries whose attention is observed, and what is known of each one's softmax while its kernels run
+// L6. Queries whose attention is observed, and what each one's softmax has so far while its kernels run
 // (observation.cuh). Plain data: an argument of these kernels, and what they add up.
 #pragma once
 
@@ -14,7 +14,7 @@ inline constexpr index_t observed_at_once = 32;  // queries of one launch, at mo
 template <index_t HeadDim>
 inline constexpr index_t observed_together = HeadDim <= 256 ? observed_at_once : 8;
 
-/// One query's softmax over its context, as far as it is known; all zero to begin with.
+/// One query's softmax over its context, as far as it has been computed; all zero to begin with.
 struct observed_sum {
   unsigned long long units = 0;  // weights, in units of 2^-40 of the largest
   unsigned largest = 0;          // logit, as a word that orders as it does; `odd` if one is NaN or infinitely large
@@ -33,7 +33,7 @@ struct observed_sum {
   }
 };
 
-/// Up to 32 queries of one layer that look at the tokens of one sequence.
+/// Up to 32 queries of one layer over the tokens of one sequence.
 template <class T, class Number>
 struct observing_queries {
   stored_layer<T> layer;          // only its keys are read

@@ -17,8 +17,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// One sequence in one layer, whose tokens are to be rated. Its members enqueue; none waits, and none changes what the
-/// host knows.
+/// One sequence in one layer, whose tokens are to be rated. Its members enqueue; none waits, and none changes the
+/// host's state.
 template <index_t HeadDim, class Policy, class T>
 struct observing_layer {
   device_core<Policy, T>& core;
@@ -33,7 +33,7 @@ struct observing_layer {
     return held.kept == 0 ? position : held.kept + position - held.compacted_end;
   }
 
-  /// Copies keys of the KV lanes' first slots, for an evictor that reads them; others cost nothing.
+  /// Copies keys of the KV lanes' first slots, for an evictor that reads them; does nothing for others.
   /// @cost  1 launch
   void copy_keys(index_t slots, stream_ref stream) const {
     if constexpr (decltype(core.policy.evict)::reads_keys) {
@@ -43,28 +43,28 @@ struct observing_layer {
     }
   }
 
-  /// Lets the queries of the tokens in `asking` update importance, on top of the first `summed` sums in half `from`;
+  /// Lets the queries of the tokens in `positions` update importance, on top of the first `summed` sums in half `from`;
   /// the result is in half `to`.
-  /// @param queries    [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
+  /// @param queries            [rows, heads, head_dim]  that of the first token in row `first_row`; they go round
   /// @param observed_together  first token of those that are observed together, of which some may have been already
-  /// @cost  1 launch for an evictor that updates importance itself, otherwise 4 for each 32 queries
+  /// @cost  1 launch for an evictor that updates importance itself, 4 for each 32 queries for others
   template <class Number>
-  void update_importance(view<const Number, 3> queries, index_t first_row, token_range asking,
+  void update_importance(view<const Number, 3> queries, index_t first_row, token_range positions,
                          index_t observed_together, index_t summed, index_t from, index_t to, stream_ref stream) const {
     using evictor_type = decltype(core.policy.evict);
     observing_queries<T, Number> batch;
     batch.queries = queries;
     batch.group = model().group();
-    const index_t slots = slot_end(asking.last);
+    const index_t slots = slot_end(positions.last);
     batch.before = arrays.eviction.sums_of(sequence, layer, from, slots);
     batch.received = arrays.eviction.sums_of(sequence, layer, to, slots);
-    batch.known = (std::min)(summed, slot_end(asking.first));
+    batch.known = (std::min)(summed, slot_end(positions.first));
     batch.first_row = first_row;
-    batch.count = asking.size();
-    batch.context = slot_end(asking.first + 1);
+    batch.count = positions.size();
+    batch.context = slot_end(positions.first + 1);
     batch.soft_cap = core.limits.logits.soft_cap;
     batch.slopes = arrays.slopes;
-    batch.position = asking.first;
+    batch.position = positions.first;
     batch.kept = {arrays.eviction.kept_of(sequence, layer * model().kv_heads, 0).data(),
                   {model().kv_heads, held.kept},
                   {arrays.eviction.most_kept, 1}};
@@ -72,7 +72,7 @@ struct observing_layer {
     if constexpr (importance_updater<evictor_type>) {
       using kv_lanes_type = lanes_to_update<T>;
       const logit_rule& rule = core.limits.logits;
-      const kv_lanes_type kv_lanes{arrays, asking.first, slot_end(observed_together), rule.scale};
+      const kv_lanes_type kv_lanes{arrays, positions.first, slot_end(observed_together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, stream,
              &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
     } else {
@@ -81,8 +81,8 @@ struct observing_layer {
   }
 
   /// Writes which of the first `slots` slots each KV lane keeps: `kept_each` ascending ones, among them those that are
-  /// pinned, sinks, and the last ones that the evictor calls safe; the others by the sums in half `half`, to which
-  /// `queries` queries have added.
+  /// pinned, sinks, and the last ones that are safe by the evictor's rule; the others by the sums in half `half`, to
+  /// which `queries` queries have added.
   /// @param kept  [kv_heads][stride]  on the device, out
   /// @cost  1 launch
   void choose(index_t slots, index_t kept_each, index_t queries, index_t half, index_t* kept, std::int64_t stride,
@@ -134,7 +134,7 @@ struct observing_layer {
 };
 
 /// Remembers, until commit, the last queries of a chunk of a prompt in one layer: eviction may observe them at the
-/// prompt's end, which is not known yet.
+/// prompt's end, which is still to come.
 /// @cost  1 launch
 template <class Policy, class T, class Number>
 void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const planned_item& item,
@@ -145,7 +145,7 @@ void remember_queries(const device_core<Policy, T>& core, const common_arrays<T>
          layer, queries, item.packed + item.tokens - count, item.remembered);
 }
 
-/// Makes them part of a sequence whose tokens are committed, unless nothing asks for them any more.
+/// Makes them part of a sequence whose tokens are committed, unless they are no longer needed.
 /// @cost  1 launch
 template <class Policy, class T>
 void commit_queries(const device_core<Policy, T>& core, const common_arrays<T>& arrays, const device_item& item,
@@ -178,7 +178,7 @@ void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& a
 }
 
 /// Lets the queries of a chunk of a prompt that count update one layer, after those that are remembered of chunks
-/// before it; where it ends the first prompt, says what each KV lane will keep.
+/// before it; where it ends the first prompt, lists what each KV lane will keep.
 /// @param queries  [tokens of the step, heads, head_dim]
 /// @cost  for each such item 4 launches for each 32 queries, 1 or 2 more at the end of the prompt; before that 1 to
 ///        remember queries
@@ -199,7 +199,7 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     const index_t begin = (std::max)(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, {}};
-    // An evictor that updates importance itself looks at keys at each query, others only when they rate, at the end.
+    // An evictor that updates importance itself reads keys at each query, others only when they rate, at the end.
     if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
     if (first < begin) {
       observer.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
@@ -236,19 +236,19 @@ bool evict_in_lanes(device_core<Policy, T>& core, const common_arrays<T>& arrays
                         due.kept, state.sums.half, stream);
     return true;
   }
-  const token_range asking = due.asking;
+  const token_range positions = due.asking;
   for (index_t layer = 0; layer < core.sizes.model.layers; ++layer) {
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, sequence, layer, due.before};
     observer.copy_keys(due.slots, stream);
     if (due.updates_importance) {
       const auto queries =
           due.after_prompt ? retained.prompted_of(sequence, layer) : retained.noted_of(sequence, layer);
-      const index_t row = asking.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
-      observer.update_importance(view<const float, 3>(queries), row, asking, asking.first, due.summed, state.sums.half,
-                                 state.sums.half, stream);
+      const index_t row = positions.first % (due.after_prompt ? core.sizes.remembered : core.sizes.noted);
+      observer.update_importance(view<const float, 3>(queries), row, positions, positions.first, due.summed,
+                                 state.sums.half, state.sums.half, stream);
     }
     if (due.kept == 0) continue;
-    observer.choose(due.slots, due.kept, asking.size(), state.sums.half, retained.slots, core.sizes.kept, stream);
+    observer.choose(due.slots, due.kept, positions.size(), state.sums.half, retained.slots, core.sizes.kept, stream);
     observer.compact(1, retained.slots, core.sizes.kept, due.kept, state.sums.half, stream);
   }
   return due.kept > 0;

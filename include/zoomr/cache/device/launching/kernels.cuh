@@ -15,7 +15,7 @@ namespace zoomr::inline v0::detail {
 /// Threads of a block that moves numbers or looks for pages. append_kernel and remember_kernel go on by as many.
 inline constexpr index_t plain_threads = 128;
 
-/// A thread's place in a grid of one dimension, and how many there are: for lists whose length only the table says.
+/// A thread's place in a grid of one dimension, and how many there are: for lists whose length is in the table.
 __device__ inline index_t grid_thread() { return static_cast<index_t>(blockIdx.x * blockDim.x + threadIdx.x); }
 __device__ inline index_t grid_threads() { return static_cast<index_t>(gridDim.x * blockDim.x); }
 
@@ -72,8 +72,8 @@ __global__ void append_kernel(common_arrays<T> a, index_t layer, view<const Numb
 /// Keeps the queries [tokens, heads, head_dim] of one layer by which a commit will choose, of the tokens that end a
 /// prompt; layer_kernel keeps those of others.
 ///
-/// A block of `plain_threads` for each sequence that the cache may have, since a graph cannot know which of them are in
-/// the step. No two blocks write the same.
+/// A block of `plain_threads` for each sequence that the cache may have, since a graph serves steps of any of them. No
+/// two blocks write the same.
 /// @cost  each block goes through all tokens of the table; heads * head_dim numbers copied for each such token
 template <class T, class Number>
 __global__ void remember_kernel(common_arrays<T> a, index_t layer, view<const Number, 3> queries) {

@@ -61,7 +61,7 @@ struct device_launches : device_pass<Policy, T> {
 
   /// `attend` can store the keys and values of the pass: no prompt's queries are observed, which see their own keys.
   bool stores() const { return deciding > 0 && in_prompt == 0; }
-  /// What `attend` is given to store them.
+  /// Arguments of `attend`, to store them.
   template <class Number>
   layer_inputs<Number> to_store(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys,
                                 view<const Number, 3> values, stream_ref stream) const {

@@ -3,7 +3,7 @@
 // scored, and what a token reads is chosen and listed.
 //
 // A row is a KV head of a token; blocks share its segments. Each stores or remembers nothing that another one reads:
-// every block makes the queries that ask by itself, and the first of a row keeps them. Scores go through global memory
+// every block makes the scoring queries by itself, and the first of a row keeps them. Scores go through global memory
 // to the block that comes last of a choice's rows, which makes the choice. Attention comes in the next launch.
 #pragma once
 
@@ -77,7 +77,8 @@ struct token_sums {
   }
 };
 
-/// Makes what some heads of one KV head ask. All threads of a block call it; they see all of it after its next barrier.
+/// Makes the scoring queries of some heads of one KV head. All threads of a block call it; they see all of it after its
+/// next barrier.
 /// @param first       of these heads, in the model; `heads` of them
 /// @param keeps_sums  the running sums are written for later tokens
 /// @param out         [heads, head_dim]
@@ -100,10 +101,10 @@ __device__ void ask(const Policy& policy, const common_arrays<T>& a, const layer
   }
 }
 
-/// Numbers that heads may ask with at once: beside a choice's 17 KB they fit the shared memory of a block.
+/// Numbers in the queries that score at once, at most: beside a choice's 17 KB they fit the shared memory of a block.
 inline constexpr index_t most_asked = 7680;
 
-/// Heads of a KV head that ask at once, a power of two: all of them, unless keys are very wide.
+/// Heads of a KV head that score at once, a power of two: all of them, unless keys are very wide.
 template <index_t HeadDim>
 ZOOMR_HD constexpr index_t asking_at_once(index_t heads) {
   return heads * HeadDim <= most_asked ? heads : asking_at_once<HeadDim>(heads / 2);
@@ -116,7 +117,7 @@ __device__ inline index_t blocks_of_row(index_t segments, index_t most) {
 }
 
 /// Blocks of an SM that registers must suffice for: summaries on their way take most of them, of more segments where
-/// fewer heads ask.
+/// fewer heads score at once.
 template <class Policy, index_t Group>
 constexpr int blocks_of_sm() {
   if constexpr (reads_summaries<Policy>) {
@@ -126,7 +127,7 @@ constexpr int blocks_of_sm() {
   }
 }
 
-/// True if a head of the KV head has a weight: otherwise nobody reads its scores.
+/// True if a head of the KV head has a weight; without one its scores are not read.
 /// @param weights  [heads]  of the layer
 __device__ inline bool any_votes(view<const votes_t> weights, index_t kv_head, index_t group) {
   for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -142,8 +143,8 @@ __device__ inline bool any_votes(view<const votes_t> weights, index_t kv_head, i
 /// fetching and gather_attend read the ranges.
 /// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
 /// @param attends  false: only the choices, for tokens that have ended a prompt
-/// @cost   each summary is read once for the heads of a KV head that ask at once; where the heads of one choose apart,
-///         their choices are made one after the other
+/// @cost   each summary is read once for the heads of a KV head that score at once; where the heads of one choose
+///         apart, their choices are made one after the other
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
     layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
       ask_and_score(row, kv_head * group, group);
     } else {
       for (index_t first = 0; first < group; first += heads) {
-        if (first > 0) __syncthreads();  // nothing reads what the heads before have asked
+        if (first > 0) __syncthreads();  // queries of the heads before are no longer read
         const index_t count = group - first < heads ? group - first : heads;
         row_to_score<Number, summary> part = row;
         if (row.segments > 0) {

@@ -18,7 +18,7 @@ __global__ void list_own_slots_kernel(common_arrays<T> a, view<index_t> slots) {
 }
 
 /// Writes the slots that each token reads under each row of a layer, ascending in its sequence, and how many they are:
-/// of a prompt all that it sees up to its own, otherwise those of the ranges that layer_kernel has found. Behind the
+/// in a prompt all that it sees up to its own, after it those of the ranges that layer_kernel has found. Behind the
 /// last slot stands -1. A block of `plain_threads` for each token and row.
 /// @cost  O(log ranges) for each slot, a number written for each of the room
 template <class T>

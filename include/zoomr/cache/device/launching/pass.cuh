@@ -10,7 +10,7 @@ namespace zoomr::inline v0::detail {
 /// One pass of a step of a device cache: which of its tables, and how much launches cover.
 ///
 /// Grids cover `deciding` or `deciding + in_prompt` tokens. With `fixed` that is as many as any step after the prompts
-/// may have, and kernels learn from the table how many there are. Whatever is enqueued goes to the stream of the call,
+/// may have, and kernels read from the table how many there are. Whatever is enqueued goes to the stream of the call,
 /// in the order of the calls; nothing waits.
 template <class Policy, class T>
 struct device_pass {
@@ -26,7 +26,7 @@ struct device_pass {
 
   static dim3 grid(index_t x, index_t y = 1) { return {static_cast<unsigned>(x), static_cast<unsigned>(y)}; }
 
-  /// What its kernels are given, by value: the cache's arrays, with this pass's table on the device.
+  /// The argument of its kernels, by value: the cache's arrays, with this pass's table on the device.
   device_arrays<Policy, T> arrays() const {
     device_arrays<Policy, T> result = core.arrays;
     result.table = core.on_device[table];

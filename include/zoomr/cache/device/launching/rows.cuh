@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The rows of a step's attention, as device functors: each block of gather_attend asks for its own (gather.cuh).
+// L6. The rows of a step's attention, as device functors: each block of gather_attend calls for its own (gather.cuh).
 // What a row names is in tables that earlier kernels of the stream have filled: the step's, those of ranges, and that
 // of pages, which over tiers is `device_arena::places`.
 //
-// Over tiers KV heads may have places of their own, which other caches need not ask for: hence the argument `Tiered`.
+// Over tiers KV heads may have places of their own, which other caches need not look up: hence the argument `Tiered`.
 //
 // Row i is that of reader i % readers of token, or query tile, i / readers: a reader is a KV head, or a query head
 // where each chooses alone.
@@ -64,10 +64,11 @@ __global__ void __launch_bounds__(resolve_threads) query_tile_kernel(common_arra
   const auto list = [&](index_t j) { return range_edges{a.tokens_of(tile.first + j, row).ranges}; };
   const std::int64_t at = a.tile_row(tile, row);
   const index_t room = 2 * a.sizes.most_ranges();
-  const extents<1> all{{tile.tokens * room}};
-  const attended_size size = join_ranges(
-      block, list, tile.tokens,
-      {{a.shared_ranges + at * room, all}, {a.shared_before + at * room, all}, {a.attending + at * room, all}});
+  const extents<1> list_extent{{tile.tokens * room}};
+  const attended_size size = join_ranges(block, list, tile.tokens,
+                                         {{a.shared_ranges + at * room, list_extent},
+                                          {a.shared_before + at * room, list_extent},
+                                          {a.attending + at * room, list_extent}});
   if (block.thread() == 0) a.shared_read[at] = size;
 }
 

@@ -41,7 +41,7 @@ template <class T>
 struct common_arrays {
   device_sizes sizes;
   device_table table;
-  T* pool = nullptr;     // [layers][pages] as device_sizes::to_value says; of a tiered placement: the host's
+  T* pool = nullptr;     // [layers][pages] as of device_sizes::to_value; of a tiered placement: the host's
   T** engine = nullptr;  // [layers][keys | values]  page 0 of an engine's memory; nullptr: the pages are the pool's
   index_t* page_table = nullptr;    // [sequences][sequence_pages]
   index_t heads_apart = 0;          // rows of it from KV head to KV head; 0: all of them have the same pages
@@ -162,8 +162,8 @@ struct common_arrays {
   /// The page of the arena in which a frame is, and which part of that it is.
   ZOOMR_HD T* arena_page(index_t frame) const { return arena.memory + frame / sizes.page_parts * sizes.page_numbers(); }
   ZOOMR_HD index_t part_at(index_t frame) const { return frame % sizes.page_parts; }
-  /// How attention names a frame of the arena: its page and its part, to be told apart without a division
-  /// (tiered_layer). Behind all of these, pages of the host have their own numbers.
+  /// How attention names a frame of the arena: its page and its part, separable without a division (tiered_layer).
+  /// Behind all of these, pages of the host have their own numbers.
   ZOOMR_HD index_t place_of(index_t frame) const {
     return (frame / sizes.page_parts) << sizes.part_bits | part_at(frame);
   }
@@ -213,7 +213,7 @@ struct common_arrays {
     return std::int64_t{place} * sizes.place_rows + in_place;
   }
   /// Levels of a row, of as many segments as there were at the choice.  [count]
-  /// @param of_place  as `place_row` says
+  /// @param of_place  as `place_row` returns it
   ZOOMR_HD view<level> levels_of(std::int64_t of_place, index_t count) const {
     return {levels + of_place * sizes.segments, {count}};
   }

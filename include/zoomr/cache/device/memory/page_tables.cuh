@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Which pages the sequences of a device cache have, on the host: taken, copied where others share them, or as an
-// engine says; and which of them a step must tell the device of. A core is a device_core.
+// L6. Which pages the sequences of a device cache have, on the host: taken, copied where others share them, or an
+// engine's; and which of them a step must upload. A core is a device_core.
 #pragma once
 
 #include <zoomr/cache/device/memory/sequence.cuh>
@@ -15,7 +15,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Tells the device where an engine's pages begin in each layer.
+/// Copies to the device where an engine's pages begin in each layer.
 template <class Core>
 void copy_engine_layers(Core& core, stream_ref stream) {
   std::vector<decltype(core.layer(0).keys)> begins;  // [layers][keys | values]  page 0 of an engine's memory
@@ -48,8 +48,8 @@ void take_pages_to_write(Core& core) {
   });
 }
 
-/// Of a step that was dropped before the device was told of it: the pages that it shared are shared again. Others have
-/// named them all the time.
+/// Of a step that was dropped before its upload: the pages that it shared are shared again. Others have named them all
+/// the time.
 template <class Core>
 void undo_copies(Core& core) {
   auto& copies = core.listed[step_table::first_pass].copies;
@@ -61,7 +61,7 @@ void undo_copies(Core& core) {
   }
 }
 
-/// Entries of a sequence's table that the device knows, if an engine says `pages`; empty: the table stays.
+/// Entries of a sequence's table that the device has, if an engine gives `pages`; empty: the table stays.
 inline index_t known_of_table(const device_sequence& state, view<const index_t> pages) {
   if (pages.size() == 0) return state.known_pages;
   const index_t most = (std::min)(state.known_pages, pages.size());
@@ -70,7 +70,7 @@ inline index_t known_of_table(const device_sequence& state, view<const index_t> 
   return same;
 }
 
-/// The sequences of the step in progress have the pages of an engine that its items say.
+/// The sequences of the step in progress have the pages of an engine that are in its items.
 /// @throws precondition_error as expect_tables; error(capacity) if more of them are new than a table has room for;
 ///         nothing has changed
 template <class Core>
@@ -94,8 +94,8 @@ void take_engine_pages(Core& core, view<const step_item> items) {
   take_tables(core, items);
 }
 
-/// Lists for the first table the pages that an item needs and the device does not know yet. It does once the step is
-/// committed.
+/// Lists for the first table the pages that an item needs and the device does not have yet. It has them once the step
+/// is committed.
 template <class Core>
 void list_pages(Core& core, device_item& item) {
   auto& pages = core.listed[step_table::first_pass].pages;

@@ -10,16 +10,16 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Last queries that a choice of the token at `position` hears; 0: no heads vote.
+/// Last queries by which the token at `position` chooses; 0: no heads vote.
 inline index_t heard_queries(const device_sequence& sequence, index_t position) {
   if (sequence.heard == 0) return 0;
   return position + 1 - (std::max)({position + 1 - sequence.heard, sequence.queries_from, 0});
 }
 
-/// One token of an item. The first pass says where a choice goes that stays active; the second reads it there.
+/// One token of an item. The first pass sets where a choice goes that stays active; the second reads it there.
 ///
-/// In a second pass that another group of layers has asked for, a choice for the tokens after it is made once more: as
-/// on the host the queries of the second pass ask, and the token itself reads what was active before.
+/// In a second pass for another group of layers, a choice for the tokens after it is made once more: as on the host by
+/// the queries of the second pass, and the token itself reads what was active before.
 template <class Core>
 device_token token_for(Core& core, const device_item& item, const planned_token& known, index_t position,
                        bool second_pass) {

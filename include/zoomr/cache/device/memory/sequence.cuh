@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the host's half of a device cache knows of a sequence, and of its part of a step. The device never reads any
+// L6. What the host's half of a device cache keeps of a sequence, and of its part of a step. The device never reads any
 // of it: what it needs is copied into the step's table, or into the arguments of a launch.
 #pragma once
 
@@ -10,21 +10,21 @@
 
 namespace zoomr::inline v0::detail {
 
-/// A choice that stays active, or has been. Its levels are on the device at `place`; the host knows only where.
+/// A choice that stays active, or has been. Its levels are on the device at `place`; the host has the place alone.
 struct placed_choice {
   index_t position = -1;  // of the token that made it
   index_t place = -1;     // among all places: sequence * ring + its number in the ring of its sequence
 };
 
-/// What the host knows of a sequence: as after its last commit, whose kernels the device may not have come to yet, and
-/// the pages of the step in progress.
+/// The host's state of a sequence: as after its last commit, whose kernels the device may not have come to yet, and the
+/// pages of the step in progress.
 struct device_sequence : token_state {
   using token_state::token_state;
 
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was dropped
   index_t known_segments = 0;          // in the device's table, and summarised
-  index_t known_pages = 0;             // of its page table: those before it the device knows
+  index_t known_pages = 0;             // of its page table: those before it are on the device
   carried_sums sums;                   // only for an evictor that accumulates
 
   /// Position of the token that made the active choice; -1: there is none.
@@ -71,11 +71,11 @@ struct device_sequence : token_state {
   }
 };
 
-/// One sequence's part of a step, as the device cache needs it: `place` is given by `begin`, `due` by `commit`, which
-/// enqueues what it says.
+/// One sequence's part of a step, as the device cache needs it: `begin` sets `place`, `commit` sets `due` and enqueues
+/// it.
 struct device_item : planned_item {
   index_t place = -1;  // of the choice that its last token makes and that stays active
-  index_t pages = 0;   // of its sequence that the device knows once its table is there
+  index_t pages = 0;   // of its sequence that the device has once its table is there
   eviction_due due;    // by its commit
 
   /// Its last token makes a choice when all of its tokens are committed.

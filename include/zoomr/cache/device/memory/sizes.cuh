@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. How many of everything a device cache has, by its policy and limits. Plain data: host and device see the same.
 //
-// Computed once, when a cache is made or its bytes are asked for. What is carved (layout.cuh), how large grids are
+// Computed once, when a cache is made or its bytes are computed. What is carved (layout.cuh), how large grids are
 // (launches) and where kernels look all follow from these numbers, so that they cannot disagree. None changes later: a
 // graph has them in the arguments of its kernels.
 #pragma once
@@ -28,7 +28,7 @@ enum class pages_in { pool, tiers, engine };
 /// How many of everything a device cache has.
 ///
 /// A row is what one scope shares of a selection; a place holds one choice: `place_rows` rows, of one layer where the
-/// choice serves its own token alone, otherwise of all layers.
+/// choice serves its own token alone, else of all layers.
 struct device_sizes {
   shape model;
   index_t sequences = 0;
@@ -116,7 +116,7 @@ struct device_sizes {
     splits = with_splits > 0 ? with_splits : splits_for(std::int64_t{sequences} * readers());
   }
 
-  /// nullptr, or the sentence that says which of these numbers would not fit an index_t.
+  /// nullptr, or a sentence: which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
     bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
@@ -131,7 +131,7 @@ struct device_sizes {
   /// Pages of a tiered pool, and frames of its arena, at most. Places of the arena are numbered up to twice as far
   /// (part_bits), and pages after them: 16 tokens of each have room in an index_t.
   static constexpr index_t most_tiered = 1 << 25;
-  /// nullptr, or the sentence that says what of a tiered placement cannot work.
+  /// nullptr, or a sentence: what of a tiered placement cannot work.
   static const char* tiers_problem(const shape& model, const any_policy& policy, const config& limits) {
     const std::int64_t pages = pages_for(pool_tokens(policy, limits));
     const std::int64_t parts = model.kv_heads / layout(model, policy, limits).blocks.heads;
@@ -153,7 +153,7 @@ struct device_sizes {
   }
   /// An arena has what is left of the device's bytes, but no more frames than there are blocks.
   /// @param beside_arena  bytes that everything else takes
-  /// @param page    arena_page_bytes
+  /// @param page          arena_page_bytes
   /// @throws precondition_error if no frame is left
   void size_arena(const tier_bytes& limits, byte_count beside_arena, byte_count page) {
     ZOOMR_EXPECTS(limits.device >= beside_arena + page,
@@ -202,7 +202,7 @@ struct device_sizes {
     return (slots >> page_bits) + ((slots & ((1 << page_bits) - 1)) != 0 ? 1 : 0);
   }
   /// Entries of page tables that one step may change: n tokens in a row touch at most n / 16 + 2 pages. An engine may
-  /// tell of one sequence's pages anew.
+  /// replace one sequence's pages.
   index_t most_pages() const { return pages_of(max_batched_tokens) + 2 * sequences + (in_engine ? sequence_pages : 0); }
   /// Pages that one step may have to copy: of each sequence the one that has room for a token, and those to which an
   /// eviction moves tokens; never more than there are. An engine copies its own.

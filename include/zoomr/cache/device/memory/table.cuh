@@ -27,7 +27,7 @@ struct device_token {
   index_t slot = 0;      // where its key goes
   index_t row = 0;       // of the queries
   index_t segments = 0;  // closed before this step
-  index_t sums = 1;      // queries in the running sum, this one included; or those that are heard, where heads vote
+  index_t sums = 1;      // queries in the running sum, this one included; or those that choose, where heads vote
   index_t reads = -1;    // place of the choice that it attends under; -1: there is none yet
   index_t chooses = -1;  // place of the choice that it makes; -1: it makes none
   held_slots held;       // of its sequence
@@ -37,7 +37,7 @@ struct device_token {
   bool noted = false;  // its queries make the choice of the commit
 };
 
-/// A segment that the device does not know yet: `prepare_kernel` enters it among the segments of its sequence,
+/// A segment that is new to the device: `prepare_kernel` enters it among the segments of its sequence,
 /// `summarize_kernel` summarises it in each KV lane. `held` is what the KV lanes hold then: after an eviction, if the
 /// same commit makes one.
 struct device_closing {
@@ -55,7 +55,7 @@ struct device_resummarize {
   held_slots held;
 };
 
-/// A page of a sequence that the device does not know yet: entry `at` of its page table. `prepare_kernel` enters it.
+/// A page of a sequence that is new to the device: entry `at` of its page table. `prepare_kernel` enters it.
 struct device_page {
   index_t sequence = 0;
   index_t at = 0;

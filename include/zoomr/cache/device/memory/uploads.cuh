@@ -3,8 +3,8 @@
 // be long after it was enqueued: after each copy stands an event, and the host writes there no more before it has seen
 // that event.
 //
-// `begin` asks `ready` for the three tables of a step, `upload` packs and sends them, each at most once; the end of the
-// step moves on. What a cache is told once, when it is made, goes the same way, in memory of its own.
+// `begin` checks `ready` for the three tables of a step, `upload` packs and sends them, each at most once; the end of
+// the step moves on. Constants, which a cache gets when it is made, go the same way, in memory of their own.
 #pragma once
 
 #include <zoomr/cache/device/memory/layout.cuh>
@@ -17,8 +17,9 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Copies of what a cache is told when it is made: from pinned memory of its own, so that the caller's may change or go
-/// as soon as the constructor returns. What CUDA does with memory that is not pinned depends on the machine.
+/// Copies of the constants that a cache gets when it is made: from pinned memory of its own, so that the caller's may
+/// change or go as soon as the constructor returns. What CUDA does with memory that is not pinned depends on the
+/// machine.
 class constant_copies {
  public:
   constant_copies() = default;
@@ -43,7 +44,7 @@ class constant_copies {
   stream_event copied_;  // after the last one
 };
 
-/// Tells the device of the sinks and slopes of the model's logits.
+/// Copies the sinks and slopes of the model's logits to the device.
 template <class Core>
 void copy_logits(Core& core, stream_ref stream) {
   const logit_rule& rule = core.limits.logits;
@@ -93,7 +94,7 @@ class table_ring {
   }
 
   /// Packs a table of the step in progress, and enqueues its copy. Outside of a capture: a graph would copy from here
-  /// again whenever it is launched, at a time that is not known.
+  /// again whenever it is launched.
   /// @cost  a copy of what the lists hold, and an event
   void upload(step_table table, const table_lists& lists, const device_table& to, stream_ref stream) {
     slot& from = current()[table];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. How a sequence gets from the arrays of a host's cache to those of a device's, and back (device_transfer.cuh).
-// Both keep the same, so that most arrays are copied as they are; where one keeps a thing in another form, it says so
-// here.
+// Both keep the same, so that most arrays are copied as they are; where one keeps a thing in another form, a comment
+// here describes it.
 #pragma once
 
 #include <zoomr/cache/device/forking.cuh>
@@ -32,7 +32,7 @@ struct cache_access {
   }
 };
 
-/// What of its policy a cache says when it is asked whether it chooses as another one.
+/// What of two caches' policies is compared, to find out whether they choose alike.
 class text_collector final : public text_taker {
  public:
   void take(std::string_view piece) override { text += piece; }
@@ -81,8 +81,9 @@ class sequence_move : choice_move<Policy, T> {
     eviction(id, from, parts, to,
              [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_host, of_device, count); });
     sums(id, parts, to, [&](float* of_device, float* of_host) { this->enqueue(of_host, of_device, record_); });
-    voters_to_host(device_, id, parts.prompted, to,
-                   [&](float* there, float* here, std::int64_t count) { this->enqueue(here, there, count); });
+    voters_to_host(device_, id, parts.prompted, to, [&](float* of_device, float* of_host, std::int64_t count) {
+      this->enqueue(of_host, of_device, count);
+    });
     base::choices_to_host(from, to);
     wait();
     if (!makes_summaries_late(to)) host_.summaries.make(host_.pool, to, 0);
@@ -120,26 +121,27 @@ class sequence_move : choice_move<Policy, T> {
     eviction(id, to, parts, from,
              [&](auto* of_device, auto* of_host, std::int64_t count) { this->enqueue(of_device, of_host, count); });
     sums(id, parts, from, [&](float* of_device, float* of_host) { this->enqueue(of_device, of_host, record_); });
-    voters_to_device(device_, id, parts.prompted, from, stream_,
-                     [&](float* there, float* here, std::int64_t count) { this->enqueue(there, here, count); });
+    voters_to_device(
+        device_, id, parts.prompted, from, stream_,
+        [&](float* of_device, float* of_host, std::int64_t count) { this->enqueue(of_device, of_host, count); });
     base::choices_to_device(from, to, id);
     wait();
   }
 
  private:
-  static bool same(const storage_scale& one, const storage_scale& other) {
-    return one.each.data() == nullptr && other.each.data() == nullptr && one.all == other.all;
+  static bool same(const storage_scale& scale, const storage_scale& other) {
+    return scale.each.data() == nullptr && other.each.data() == nullptr && scale.all == other.all;
   }
-  // As far as numbers tell: a device has copied the tables.
-  static bool same(const logit_rule& one, const logit_rule& other, index_t head_dim) {
-    return one.scale_of(head_dim) == other.scale_of(head_dim) && one.soft_cap == other.soft_cap &&
-           one.window == other.window && (one.sinks.extent(0) > 0) == (other.sinks.extent(0) > 0) &&
-           (one.alibi_slopes.size() > 0) == (other.alibi_slopes.size() > 0);
+  // Compares numbers alone: a device has copied the tables.
+  static bool same(const logit_rule& rule, const logit_rule& other, index_t head_dim) {
+    return rule.scale_of(head_dim) == other.scale_of(head_dim) && rule.soft_cap == other.soft_cap &&
+           rule.window == other.window && (rule.sinks.extent(0) > 0) == (other.sinks.extent(0) > 0) &&
+           (rule.alibi_slopes.size() > 0) == (other.alibi_slopes.size() > 0);
   }
 
   void expect_room(const token_state& moved, const config& limits, index_t segments, index_t kept, index_t free) const {
-    const auto expect = [](bool fits, const std::string& why) {
-      if (!fits) raise(errc::capacity, "a sequence cannot move: " + why);
+    const auto expect = [](bool fits, const std::string& reason) {
+      if (!fits) raise(errc::capacity, "a sequence cannot move: " + reason);
     };
     expect(moved.tokens() <= limits.max_tokens, "it has " + std::to_string(moved.tokens()) +
                                                     " tokens, config.max_tokens is " +
@@ -245,10 +247,10 @@ class sequence_move : choice_move<Policy, T> {
     const std::int64_t of_one = device_.sizes.summary_numbers, used = from.segment_count() * of_one;
     const index_t lanes = device_.sizes.model.kv_lanes(), head_dim = device_.sizes.model.head_dim;
     const index_t scaled = a.scales_of(device_.sizes, from.segment_count());
-    std::vector<number> all(static_cast<std::size_t>(lanes * used));
+    std::vector<number> reordered(static_cast<std::size_t>(lanes * used));
     std::vector<float> scales(static_cast<std::size_t>(lanes) * static_cast<std::size_t>(scaled));
     for (index_t lane = 0; used > 0 && lane < lanes; ++lane) {
-      number* to = all.data() + lane * used;
+      number* to = reordered.data() + lane * used;
       float* const scale = scales.data() + std::int64_t{lane} * scaled;
       for (index_t s = 0; s < from.segment_count(); ++s, to += of_one) {
         const std::byte* const summary = from.summaries_of(host_.sizes, lane) + host_.sizes.kv_lane_summary_bytes(s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Queries of the heads that vote, on their way between a host's cache and a device's (sequence_move.cuh), which
-// keep them alike. What they have found is measured again.
+// keep them alike. Their scores are computed again.
 #pragma once
 
 #include <zoomr/cache/device/core.cuh>
@@ -15,8 +15,8 @@ inline void expect_same_voters(const voter_table& host, const voter_table& devic
   bool same = host.kv_lanes().size() == device.kv_lanes().size() && host.weights().size() == device.weights().size();
   for (index_t v = 0; same && v < host.weights().size(); ++v) same = host.weights()[v] == device.weights()[v];
   for (index_t i = 0; same && i < host.kv_lanes().size(); ++i) {
-    const voter_table::kv_lane &here = host.kv_lanes()[i], &there = device.kv_lanes()[i];
-    same = here.layer == there.layer && here.kv_head == there.kv_head && here.heads == there.heads;
+    const voter_table::kv_lane &of_host = host.kv_lanes()[i], &of_device = device.kv_lanes()[i];
+    same = of_host.layer == of_device.layer && of_host.kv_head == of_device.kv_head && of_host.heads == of_device.heads;
   }
   ZOOMR_EXPECTS(same, "a sequence moves only between caches of the same config.voters");
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the next layer of a tiered placement will read, as far as it is known while this one is attended. It comes
-// on a side stream; the next layer's own kernels then find it in the arena, so that nothing else changes.
+// L6. Fetching what the next layer of a tiered placement will read, as far as that is certain while this one is
+// attended. It comes on a side stream; the next layer's own kernels then find it in the arena, so that nothing else
+// changes.
 //
-// Known are prompts, tokens that attend to everything, and rows under an active choice, be it their layer's or one for
-// all. A row that chooses in the next layer itself is not guessed.
+// Certain are prompts, tokens that attend to everything, and rows under an active choice, be it their layer's or one
+// for all. A row that chooses in the next layer itself is not guessed.
 //
 // It runs beside attention and the caller's own work. The step's table, pages, segments and choices, which it reads,
 // stay as they are until `append` of the next layer joins it. It writes the arena alone, but neither `places` nor a
@@ -15,7 +16,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Asks for the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
+/// Requests the pages that the next pass will read in its layer, before the layer's own kernel does. A block for each
 /// token and row; a thread for each segment of a choice, or for each page of what is attended whole.
 /// @cost  the levels of all segments are read once; an atomic for each page that a part touches
 template <class Policy, class T>

@@ -41,8 +41,8 @@ struct fetch_launches : device_pass<Policy, T> {
     }
   }
 
-  /// Brings what the layer will read, as far as that is known, while the one before is attended and the caller makes
-  /// its queries: until `join`, which `append` calls. Until then nothing may write pages, or fetch.
+  /// Brings what the layer will certainly read, while the one before is attended and the caller makes its queries:
+  /// until `join`, which `append` calls. Until then nothing may write pages, or fetch.
   /// @cost  as `fetch`, on the side stream, with an event before and one after; none if nothing can be foreseen
   void fetch_ahead(index_t layer, stream_ref from) const {
     if constexpr (tiered) {
@@ -54,12 +54,12 @@ struct fetch_launches : device_pass<Policy, T> {
       bring(layer, fetch_time::ahead, stream);
     }
   }
-  /// What `stream` is given from now on waits for the side stream; nothing, unless it has forked.
+  /// What is enqueued on `stream` from now on waits for the side stream; nothing, unless it has forked.
   void join(stream_ref stream) const {
     if (core.beside) core.beside->join(stream);
   }
 
-  /// True if some row of the pass may be known before its layer; of a graph, of any pass.
+  /// True if what some row of the pass reads may be certain before its layer; of a graph, of any pass.
   bool foresees(index_t layer) const {
     if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
     const auto& tokens = core.listed[table].tokens;
@@ -67,7 +67,7 @@ struct fetch_launches : device_pass<Policy, T> {
                        [&](const device_token& token) { return known_before(core.policy, token, layer); });
   }
 
-  /// Gives frames to what was asked for, and copies it there; both grids are the same in any step. Where the plan
+  /// Gives frames to what was requested, and copies it there; both grids are the same in any step. Where the plan
   /// fetches nothing the first kernel still counts the pass.
   void bring(index_t layer, fetch_time time, stream_ref stream) const {
     const bool ahead = time == fetch_time::ahead;
@@ -81,14 +81,15 @@ struct fetch_launches : device_pass<Policy, T> {
     launch({grid(copying), dim3(fetch_threads)}, stream, fetch_pages_kernel<T>, arrays(), layer);
   }
 
-  /// Keys and values of a layer, as the rows of `all` name their pages: over tiers `all` then names them by
+  /// Keys and values of a layer, as the rows of `of_rows` name their pages: over tiers `of_rows` then names them by
   /// place, in the arena or after it in the host's memory.
-  auto stored(common_arrays<T>& all, index_t layer) const {
+  auto stored(common_arrays<T>& of_rows, index_t layer) const {
     if constexpr (tiered) {
-      all.page_table = all.arena.places;
-      all.heads_apart = all.sizes.page_parts > 1 ? all.sizes.sequences : 0;
-      const stored_layer<T> arena = all.in_block(all.arena.memory).read_only();
-      return tiered_layer<T>(arena, all.page(layer, 0), all.host_place(0) * page_tokens, all.sizes.part_bits);
+      of_rows.page_table = of_rows.arena.places;
+      of_rows.heads_apart = of_rows.sizes.page_parts > 1 ? of_rows.sizes.sequences : 0;
+      const stored_layer<T> arena = of_rows.in_block(of_rows.arena.memory).read_only();
+      return tiered_layer<T>(arena, of_rows.page(layer, 0), of_rows.host_place(0) * page_tokens,
+                             of_rows.sizes.part_bits);
     } else {
       return stored_layer<T>(core.layer(layer).read_only());
     }

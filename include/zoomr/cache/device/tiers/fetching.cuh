@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Before a layer of a tiered placement is read: what of it is in the arena? What is not comes from the host, as far
 // as there is room, and what is left is read where it is; so a pass reads the same numbers whatever the arena holds.
-// The host is never asked: steps can be replayed as a graph.
+// The host takes no part: steps can be replayed as a graph.
 //
-// What is asked for and comes is a block: a page in one layer, or where each KV head reads tokens of its own one KV
+// What is requested and comes is a block: a page in one layer, or where each KV head reads tokens of its own one KV
 // head's part of it, so that nothing comes that no head reads. Which of the two is the policy's matter, as on the host
 // (block_shape.hpp).
 //
 // Kernels one after the other: ask_for_pages_kernel lists each block that some row reads and the arena lacks,
 // count_frames_kernel and give_frames_kernel (placing.cuh) give frames to as many as there is room for,
-// fetch_pages_kernel copies them. They leave in `places`, for each part of a page that was asked for, where the arena
+// fetch_pages_kernel copies them. They leave in `places`, for each part of a page that was requested, where the arena
 // has it, or after that the host's page itself; attention reads through it. A pass here is one layer of a step;
 // `counts->pass` numbers them.
 //
@@ -30,7 +30,7 @@ struct part_of_pages {
   index_t part = 0;
 };
 
-/// Notes that the next pass reads a part of a page of a sequence, the first time that it is asked for. Any thread may
+/// Requests a part of a page of a sequence for the next pass, the first time that it is called for it. Any thread may
 /// call it for any of them: the one that is first to stamp it does the rest, so that a block is requested once.
 /// @param at      the page, of the sequence's
 /// @param ahead   while the pass before goes on: that pass's places stay as they are, and nothing is counted
@@ -63,15 +63,15 @@ __device__ inline bool ends_chunk(const common_arrays<T>& a, index_t t) {
   return t + 1 == a.table.counts->tokens || a.table.tokens[t + 1].sequence != a.table.tokens[t].sequence;
 }
 
-/// Slots that a token of a prompt asks for: the last one of a chunk all that it sees, each before it the first that it
-/// sees in a window. So all ask together for what the chunk reads, and no page for long. Where there is a window slots
+/// Slots that a token of a prompt requests: the last one of a chunk all that it sees, each before it the first that it
+/// sees in a window. So together they request all that the chunk reads, at little cost. Where there is a window slots
 /// are positions.
 __device__ inline token_range slots_asked(const device_token& token, bool ends_chunk) {
   const index_t first = token.zone.begin;
   return {first, ends_chunk ? token.slot + 1 : first > 0 ? first + 1 : first};
 }
 
-/// Asks for what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all that
+/// Requests what a pass reads in one layer: of each row after the prompt the pages of its ranges, of a prompt all that
 /// its tokens see; of these the parts that the row's KV head needs. A block for each token and row; no shared memory.
 ///
 /// It comes after layer_kernel, whose ranges it reads, and after whatever went on beside the layer before.
@@ -122,8 +122,8 @@ __device__ inline void copy_to_arena(const common_arrays<T>& a, const T* page, i
   copy_page(page + all_keys + part * values, copy + all_keys + part_there * values, values);
 }
 
-/// Copies what has a frame now, from the host's memory. The kernel's blocks take those of the arena in turn; `fetched`
-/// says how many there are.
+/// Copies what has just got a frame, from the host's memory. The kernel's blocks take those of the arena in turn;
+/// `fetched` counts them.
 /// @cost  page_numbers() / page_parts numbers over the bus for each
 template <class T>
 __global__ void fetch_pages_kernel(common_arrays<T> a, index_t layer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Which frames of the arena are given to the pages that were asked for. Two kernels of as many blocks, each of
+// L6. Which frames of the arena are given to the pages that were requested. Two kernels of as many blocks, each of
 // which looks after a stretch of frames: count_frames_kernel counts them by class, and its last block finds the class
 // at which requests run out, and how many frames each stretch gives; give_frames_kernel gives them.
 #pragma once
@@ -64,8 +64,7 @@ struct thread_frames {
 /// the one at which requests run out in ascending frames. So which frames are given follows from their uses; which
 /// request gets one is a matter of the order of atomics, and changes no result.
 /// @param ahead  while the pass before goes on: what that reads stays, and no more than half of the frames are given,
-/// so
-///               that what was not foreseen finds room
+///               so that what was not foreseen finds room
 template <class T>
 __global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arrays<T> a, bool ahead) {
   __shared__ shared_array<index_t, giving_order::classes> of_class;
@@ -134,8 +133,8 @@ __global__ void __launch_bounds__(place_threads) count_frames_kernel(common_arra
   counts.pass = pass;
 }
 
-/// Gives the frames that count_frames_kernel has planned, with as many blocks. Behind it the arena's tables say what
-/// will are where once fetch_pages_kernel has run.
+/// Gives the frames that count_frames_kernel has planned, with as many blocks. After it the arena's tables hold what
+/// will be where once fetch_pages_kernel has run.
 template <class T>
 __global__ void __launch_bounds__(place_threads) give_frames_kernel(common_arrays<T> a, index_t layer, bool ahead) {
   __shared__ block_scratch scratch;

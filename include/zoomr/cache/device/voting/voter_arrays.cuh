@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What a device cache keeps for heads that vote: the last queries of these heads, what they have found in each
-// segment, and working memory for one choice of each sequence. The host's half: cache/planning/voter_table.hpp,
+// L6. What a device cache keeps for heads that vote: the last queries of these heads, their scores of each segment, and
+// working memory for one choice of each sequence. The host's half: cache/planning/voter_table.hpp,
 // cache/host/choosing/key_masses.hpp.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace zoomr::inline v0::detail {
 
-/// The policy hears heads that vote. What follows is compiled for such policies alone.
+/// Heads vote by several queries. What follows is compiled for such policies alone.
 template <class Policy>
 inline constexpr bool hears_voters = Policy::selects&& share_aggregator<decltype(Policy::aggregate)>;
-/// The policy's aggregator asks voters alone, by their scores of summaries.
+/// The policy's aggregator reads the scores of voters alone, by summaries.
 template <class Policy>
 inline constexpr bool weighs_heads = Policy::selects&& weighing_aggregator<decltype(Policy::aggregate)>;
 /// The policy's choices read summaries.
@@ -28,7 +28,7 @@ inline constexpr bool reads_summaries = Policy::selects&& decltype(Policy::score
 struct voter_sizes {
   index_t voters = 0;
   index_t kv_lanes = 0;  // that voters read
-  index_t heard = 0;     // last queries that a choice hears
+  index_t heard = 0;     // last queries by which a choice is made
   index_t records = 0;   // of remembered queries, of one sequence
   index_t pending = 0;   // queries of prompts' chunks in one step
 
@@ -43,7 +43,7 @@ struct voter_sizes {
   }
 };
 
-/// All sizes of a device cache, as its host's half knows them.
+/// All sizes of a device cache, for its host's half.
 struct cache_sizes : device_sizes {
   voter_sizes voting;
 
@@ -67,7 +67,7 @@ struct voter_kv_lane {
   index_t count = 0;
 };
 
-/// For which position, and how many segments, a record of masses is known. All zero: for none.
+/// For which position, and how many segments, a record has masses. All zero: for none.
 struct known_masses {
   index_t after = 0;  // the position, and 1
   index_t segments = 0;
@@ -78,9 +78,9 @@ struct known_masses {
 /// - queries: layer_kernel writes those of the tokens after the prompts, a draft's too, which nothing reads unless they
 ///   are accepted; commit_voters_kernel those of a prompt. score_by_keys_kernel reads them.
 /// - chunk: remember_voters_kernel, until commit_voters_kernel.
-/// - masses, known: score_by_keys_kernel measures what is not known, share_kernel reads it, and forgets what was
-///   measured of a part of a segment; choose_by_voters_kernel says what is known then. Whoever writes the query of a
-///   position says that nothing of it is.
+/// - masses, known: score_by_keys_kernel computes what is missing, share_kernel reads it, and forgets what was computed
+///   of a part of a segment; choose_by_voters_kernel then enters what is there. A kernel that writes the query of a
+///   position clears its record.
 /// - shares: share_kernel, for choose_by_voters_kernel after it. A sequence makes one choice in a pass at most.
 struct voter_arrays {
   voter_sizes sizes;
@@ -92,7 +92,7 @@ struct voter_arrays {
   float* weights = nullptr;           // [voters]
   float* queries = nullptr;           // [sequences][records][voters][head_dim]  by position
   float* chunk = nullptr;             // [pending][voters][head_dim]  of prompts, until commit
-  float* masses = nullptr;            // [sequences][heard][voters][segments]  by position; NaN: not known
+  float* masses = nullptr;            // [sequences][heard][voters][segments]  by position; NaN: not computed
   known_masses* known = nullptr;      // [sequences][heard]
   float* shares = nullptr;            // [sequences][voters][segments]
 
@@ -131,7 +131,7 @@ struct voter_arrays {
   ZOOMR_HD known_masses& known_at(index_t sequence, index_t position) const {
     return known[std::int64_t{sequence} * sizes.heard + position % sizes.heard];
   }
-  /// What the query of a position has found, for each voter.  [voters, segments]
+  /// Scores by the query of a position, for each voter.  [voters, segments]
   ZOOMR_HD view<float, 2> masses_at(index_t sequence, index_t position) const {
     const std::int64_t record = std::int64_t{sequence} * sizes.heard + position % sizes.heard;
     return {masses + record * sizes.voters * segments, {sizes.voters, segments}};
@@ -142,7 +142,7 @@ struct voter_arrays {
   }
 };
 
-/// A part of device_arrays: of policies that hear voters, and of others.
+/// A part of device_arrays: of policies whose voters have several queries, and of others.
 struct some_voters {
   voter_arrays voting;
 };

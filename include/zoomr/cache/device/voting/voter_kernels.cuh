@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Queries of the heads that vote are remembered, and asked what they find in each segment: device twin of
+// L6. Queries of the heads that vote are remembered, and score each segment: device twin of
 // cache/host/choosing/key_scores.hpp (`shares_of_voters`).
 //
 //   mass(query, voter, segment)  = scorer(logits of the voter's query with the segment's keys between the zones)
-//   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query knows
-// Of the last queries the largest share counts. A query knows the segments whose details it has seen. All sums are of
-// integers, so that blocks and threads may share the work in any way.
+//   share(query, voter, segment) = mass - ln of the sum of exp(mass) over the segments that the query scores
+// Of the last queries the largest share counts. A query scores the segments whose details come before it. All sums are
+// of integers, so that blocks and threads may share the work in any way.
 #pragma once
 
 #include <zoomr/cache/device/memory/layout.cuh>
@@ -67,7 +67,7 @@ __global__ void commit_voters_kernel(voter_arrays voting, index_t sequence, inde
   if (threadIdx.x == 0) voting.known_at(sequence, position + query) = {};
 }
 
-/// What a model does to the products of queries with keys, as a kernel is told.
+/// What a model does to the products of queries with keys, as an argument of a kernel.
 struct key_logits {
   float scale = 1.0f;             // of products with keys as they are stored
   float soft_cap = 0.0f;          // 0: none
@@ -154,13 +154,13 @@ class segment_logits {
   float query_[std::size_t{cells}];
 };
 
-/// Measures the masses that a choice needs and does not know: of one KV lane's voters, for the queries that are heard;
-/// a warp for each segment.
+/// Computes the masses that a choice needs and has not: of one KV lane's voters, for the last queries; a warp for each
+/// segment.
 ///
 /// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes after the kernels
 /// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
 /// choice.
-/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query that does not know it
+/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query without its mass
 template <index_t HeadDim, class Scorer, class T>
 __global__ void __launch_bounds__(voter_threads, 2)
     score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
@@ -182,26 +182,26 @@ __global__ void __launch_bounds__(voter_threads, 2)
     segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
     for (index_t first = 0; first < token.sums; first += warp_lanes) {
       const index_t position = token.position - first - lane;  // of the query that this lane looks after
-      const bool heard = first + lane < token.sums;
-      const bool seen = heard && details.size() > 0 && scored.split <= position + 1;
+      const bool has_query = first + lane < token.sums;
+      const bool seen = has_query && details.size() > 0 && scored.split <= position + 1;
       bool known = false;
-      if (heard) {
-        const known_masses there = voting.known_at(token.sequence, position);
-        known = there.after == position + 1 && id < there.segments;
+      if (has_query) {
+        const known_masses record = voting.known_at(token.sequence, position);
+        known = record.after == position + 1 && id < record.segments;
       }
       for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
         bool missing = seen;
-        if (heard) {
+        if (has_query) {
           float& mass = voting.masses_at(token.sequence, position)(voter, id);
           if (!seen && !known) mass = not_a_number;
           missing = seen && !(known && whole && !is_nan(mass));
         }
         for (unsigned left = __ballot_sync(all_lanes, missing ? 1 : 0); left != 0; left &= left - 1) {
-          const index_t asking = token.position - first - (__ffs(static_cast<int>(left)) - 1);
-          keys.ask(voting.queries_at(token.sequence, asking)[voter], logits.rule(voting.heads[voter]), logits.scale,
-                   asking);
+          const index_t query_position = token.position - first - (__ffs(static_cast<int>(left)) - 1);
+          keys.ask(voting.queries_at(token.sequence, query_position)[voter], logits.rule(voting.heads[voter]),
+                   logits.scale, query_position);
           const float mass = score_keys(scorer, details.size(), keys);
-          if (lane == 0) voting.masses_at(token.sequence, asking)(voter, id) = mass;
+          if (lane == 0) voting.masses_at(token.sequence, query_position)(voter, id) = mass;
         }
       }
     }
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
 ///
 /// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes after
 /// score_by_keys_kernel, and after begin_kernel, which has counted what each segment has left.
-/// @cost  three passes over the masses of all queries that are heard, two of them with a block-wide reduction
+/// @cost  three passes over the masses of all last queries, two of them with a block-wide reduction
 template <class T>
 __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T> a, voter_arrays voting) {
   __shared__ block_scratch scratch;

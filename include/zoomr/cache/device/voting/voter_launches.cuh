@@ -14,7 +14,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Tells the device who votes.
+/// Copies to the device which heads vote.
 template <class Core>
 void copy_voters(Core& core, stream_ref stream) {
   std::vector<voter_kv_lane> kv_lanes;
@@ -35,7 +35,7 @@ void copy_voters(Core& core, stream_ref stream) {
   core.constants.copy(voting.weights, std::vector<float>(weights.begin(), weights.end()), stream);
 }
 
-/// Tells the device what a vote of each head counts.
+/// Copies to the device what a vote of each head counts.
 template <class Core>
 void copy_head_weights(Core& core, stream_ref stream) {
   const shape& model = core.sizes.model;
@@ -48,7 +48,7 @@ void copy_head_weights(Core& core, stream_ref stream) {
   core.constants.copy(core.arrays.head_weights, weights, stream);
 }
 
-/// Makes the choices for all layers from what voters say of the last queries; a block for each token. It comes after
+/// Makes the choices for all layers from the voters' shares by the last queries; a block for each token. It comes after
 /// share_kernel; what it chooses is read from the next token on.
 template <class Policy, class T>
 __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy policy, device_arrays<Policy, T> a) {
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
   }
 }
 
-/// The launches of one pass for a policy that hears voters. With `fixed` none of their arguments or grids depends on
-/// the step.
+/// The launches of one pass for a policy of voters with several queries. With `fixed` none of their arguments or grids
+/// depends on the step.
 template <class Policy, class T, index_t HeadDim>
 struct voter_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;

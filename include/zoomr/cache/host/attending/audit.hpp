@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What full attention would have got: for audits, at the cost of full attention's keys. With config.audit, the
-// share of its mass that a query head has captured is exp(lse of what it attended - the number that is made here).
+// L6. What full attention would have got: for audits, at the cost of reading all keys. With config.audit, the share of
+// its mass that a query head has captured is exp(lse of what it attended - the number that is made here).
 #pragma once
 
 #include <zoomr/attention/run_logits.hpp>

@@ -63,7 +63,7 @@ class cut_states {
   view<token_range> ranges() { return view<token_range>(ranges_); }
 
   /// Finds the stretches of ranges, as far as they are before slot `until`.
-  /// @return  how many; `stretch` says which slots are between their bounds
+  /// @return  how many; `stretch` gives the slots between their bounds
   index_t find(view<const token_range> ranges, index_t until) {
     stretch_walk walk;
     count_ = 1, stretches_[0] = {0, until};

@@ -10,7 +10,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Room for the rows of one layer and step, if config.half_queries asks for it.
+/// Room for the rows of one layer and step, if config.half_queries is set.
 class half_queries {
  public:
   half_queries(const shape& model, const config& limits)
@@ -31,7 +31,7 @@ class half_queries {
     return floats;
   }
   view<float, 3> out(index_t tokens, index_t heads, index_t width) { return {out_.data(), {tokens, heads, width}}; }
-  /// @param rows  as `out` was asked for
+  /// @param rows  as `out` has returned them
   template <class Number>
   void narrow_to(view<Number, 3> rows) const {
     const view<const float, 3> floats(out_.data(), {rows.extent(0), rows.extent(1), rows.extent(2)});

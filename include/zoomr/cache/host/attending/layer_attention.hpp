@@ -98,15 +98,15 @@ class layer_attention {
     });
   }
 
-  // A page comes once for all tokens and KV heads. Chunks before this one may be in the file, so that the next two
-  // of their pages are asked for ahead.
+  // A page comes once for all tokens and KV heads. Chunks before this one may be in the file, so that the next two of
+  // their pages are requested ahead.
   void visit_prompt_over_tiers() {
-    const token_range all{0, core_.sizes.model.kv_heads};
+    const token_range every_kv_head{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
     for (index_t at = first_page_seen(0); at < slot(item_.tokens); at = tile_end(at)) {
-      core_.pool.prefetch(layer_, all, view<const index_t>(core_.state_of(item_).pages),
+      core_.pool.prefetch(layer_, every_kv_head, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
-      for (index_t head = 0; head < all.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
+      for (index_t head = 0; head < every_kv_head.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
   }
 
@@ -114,7 +114,7 @@ class layer_attention {
   index_t first_page_seen(index_t token) const { return window().first(slot(token)) / page_tokens * page_tokens; }
   seen_window window() const { return core_.window_of(core_.state_of(item_)); }
 
-  // Slots of a tile. Over tiers those of one page: one that is asked for by one KV head after the other may be gone in
+  // Slots of a tile. Over tiers those of one page: a page that one KV head requests after the other may be gone in
   // between.
   static constexpr index_t at_once = (Pool::may_fail ? 1 : prompt_tile::most_pages) * page_tokens;
 
@@ -219,7 +219,7 @@ class layer_attention {
     return (core_.sizes.model.kv_heads + workers.threads() - 1) / workers.threads();
   }
 
-  // What some tokens and KV heads read alike, all that one token reads.
+  // Attends what some tokens and KV heads read alike, or all that one token reads.
   // @return  slots before this one are in their states; 0: nothing was done
   index_t attend_alike(const token_ranges<Pool>& reads, token_range tokens, token_range kv_heads, index_t thread) {
     const index_t group = core_.sizes.model.group(), until = alike(reads, tokens);
@@ -289,11 +289,11 @@ class layer_attention {
     gather(state, tokens, heads, ranges, core_.cut.stretch(stretch), stretch);
   }
 
-  // Some tokens and one KV head, whose rows are made first. What is here already is touched before anything is asked
-  // for, so that it does not make room.
+  // Some tokens and one KV head, whose rows are made first. What is in memory already is touched before anything is
+  // requested, so that it is not replaced.
   // @param reads     of the first token
   // @param tokens    of the item; several if none makes a choice
-  // @param attended  as attend_alike has said
+  // @param attended  as attend_alike has returned
   void attend_kv_head(const token_ranges<Pool>& reads, token_range tokens, index_t kv_head, index_t thread,
                       index_t attended) {
     choose_due(reads.token(), kv_head, queries_[packed(tokens.first)], thread, counts(tokens.first));

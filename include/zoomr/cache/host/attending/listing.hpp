@@ -8,7 +8,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Calls visit(slots_read) for each token of the pass, and each query heads of it that read the same slots.
+/// Calls visit(slots_read) for each token of the pass, and each set of its query heads that read the same slots.
 /// @param number   of the item
 /// @param queries  [packed tokens, heads, head_dim]
 template <class Pool>

@@ -121,10 +121,11 @@ class chooser {
     return policy.selects && within_kv_head(policy) ? threads : 1;
   }
 
-  /// Counts what each segment has left between the zones; one with nothing left is not eligible.
+  /// Counts the tokens that each segment has left between the zones. A segment without any is not eligible: its summary
+  /// is not scored, and no head can choose it.
   ///
-  /// The room that is used before anything is chosen are the zones' slots and the summary tokens of all segments
-  /// between them, whether or not these will be attended.
+  /// Zones' slots and the summary tokens of all segments between them take room before anything is chosen, whether or
+  /// not these will be attended.
   /// @param zone   of the token that chooses, in positions
   /// @param slots  of the row's KV lane
   /// @cost  O(segments), and O(kept) where a KV lane has been compacted
@@ -164,7 +165,7 @@ class chooser {
     });
     policy_.aggregate.add(scores, weighed_tokens(), logits_of_scores(), votes(), order());
   }
-  /// The same for the voters among the heads of one layer, each KV head that any of them reads on its own.
+  /// The same for the voters among the heads of one layer, for each KV head that one of them reads.
   /// @param who    all heads of the layer
   /// @param score  score(kv_head, voters of it, asked [voters, head_dim], scores [voters, segments], thread)
   template <class Score>
@@ -172,12 +173,12 @@ class chooser {
     const view<const voter_table::kv_lane> lanes = voters.kv_lanes_in(who.layer);
     if (lanes.size() == 0) return;
     const voter_table::kv_lane& back = lanes[lanes.size() - 1];
-    const token_range all{lanes[0].first, back.first + static_cast<index_t>(back.heads.size())};
-    const view<float, 2> scores(scores_.data(), {all.size(), segments_});
-    const view<float, 2> queries(queries_.data(), {all.size(), sizes_.model.head_dim});
+    const token_range numbers{lanes[0].first, back.first + static_cast<index_t>(back.heads.size())};
+    const view<float, 2> scores(scores_.data(), {numbers.size(), segments_});
+    const view<float, 2> queries(queries_.data(), {numbers.size(), sizes_.model.head_dim});
     for_each_piece(workers, lanes.size(), [&](index_t piece, index_t thread) {
       const voter_table::kv_lane& lane = lanes[piece];
-      const index_t first = lane.first - all.first;
+      const index_t first = lane.first - numbers.first;
       const auto last = first + static_cast<index_t>(lane.heads.size());
       for (index_t v = first; v < last; ++v) {
         const index_t head = lane.heads[static_cast<std::size_t>(v - first)];
@@ -186,7 +187,7 @@ class chooser {
       score(lane.kv_head, view<const index_t>(lane.heads), view<const float, 2>(queries.slice(first, last)),
             scores.slice(first, last), thread);
     });
-    policy_.aggregate.add_weighted(scores, voters.votes().slice(all.first, all.last), weighed_tokens(),
+    policy_.aggregate.add_weighted(scores, voters.votes().slice(numbers.first, numbers.last), weighed_tokens(),
                                    logits_of_scores(), votes(), order());
   }
   /// Adds what the heads that vote have found: arguments as of a `share_aggregator`.
@@ -196,13 +197,13 @@ class chooser {
 
   /// The votes so far: what is not eligible can be seen here.  [segments]
   view<const votes_t> votes_so_far() const { return {votes_.data(), {segments_}}; }
-  /// If keys are read: the slots of each segment's details between the zones; of what is not eligible none.  [segments]
+  /// If keys are read: the slots of each segment's details between the zones; none if it is not eligible.  [segments]
   view<const token_range> details() const { return {details_.data(), {segments_}}; }
 
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
   /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
   /// @param before  the row that was active, for the statistics; it may be the one that is made
-  /// @cost  O(segments), and O(log segments) for each that the selector looks at
+  /// @cost  O(segments), and O(log segments) for each that the selector visits
   choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
@@ -233,7 +234,7 @@ class chooser {
   float* asked_memory(index_t head) {
     return queries_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
   }
-  // What an aggregator is told of the scores: those of keys are logits already, of whole segments.
+  // How the aggregator reads scores: those by keys are logits already, of whole segments.
   view<const index_t> weighed_tokens() {
     if (!policy_.adds_scores_of_keys()) return tokens();
     return {ones_.data(), {segments_}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. The one place where choices are made: what is due, when, and how each row of it is made.
 //
-// While a layer is attended its own rows are made, for a scope of a layer or less, before whatever reads them. All
-// other choices come after the last layer, from the queries that were kept for them.
+// A scope of a layer or less: each layer makes its own rows, just before its heads read them. All other choices are
+// made after the last layer, from the queries that were kept for them.
 #pragma once
 
 #include <zoomr/cache/host/choosing/key_scores.hpp>
@@ -18,7 +18,7 @@ template <class Pool>
 class row_choices {
  public:
   /// @param workers  may score the KV heads of a row
-  /// @param thread   the number of the thread that calls, where others may choose other rows
+  /// @param thread   number of the calling thread; others may make other rows
   row_choices(cache_core<Pool>& core, planned_item& item, index_t position, const executor& workers, index_t thread = 0)
       : core_(core),
         item_(item),
@@ -79,7 +79,7 @@ class row_choices {
     }
   }
 
-  // What the heads that vote find by the last queries, this token's included.
+  // Adds the shares that voters find by the last queries, this token's included.
   void add_shares() {
     const auto queries = [&](index_t position) { return queries_.of_voters(position); };
     chooser_.add_shares(shares_of_voters(core_, state_, queries_.heard(), chooser_.details(), workers_, queries),
@@ -96,7 +96,7 @@ class row_choices {
   chooser& chooser_;
 };
 
-/// Makes those of a layer's rows that begin with one of some query heads.
+/// Makes those rows of a layer whose first query head is one of `heads`.
 template <class Pool>
 void choose_rows(const layer_token<Pool>& token, token_range heads, view<const float, 2> queries,
                  const executor& workers, index_t thread, view<head_counts> counts) {
@@ -112,10 +112,10 @@ void choose_rows(const layer_token<Pool>& token, token_range heads, view<const f
   }
 }
 
-/// A token comes to a layer: keeps its queries, and makes the row of the whole layer if it is due. A choice that stays
-/// active is pending until commit.
+/// Keeps a token's queries as it comes to a layer, and makes the row of the whole layer if it is due. A choice that
+/// stays active is pending until commit.
 /// @param queries  [heads, head_dim]  rotated
-/// @param counts   [heads]  of the token in this layer; they begin again, with what each choice counts
+/// @param counts   [heads]  of the token in this layer: set to what each choice counts
 /// @return  what each of the heads reads, once the rows of its KV head are made too
 /// @cost    no allocation; that of the row
 template <class Pool>
@@ -127,9 +127,9 @@ token_ranges<Pool> choose_due(const layer_token<Pool>& token, view<const float, 
   if (for_layer && token.chooses()) choose_rows(token, {0, 1}, queries, workers, 0, counts);
   return token_ranges<Pool>(token);
 }
-/// The same for the rows of one KV head or less: whoever reads the KV head next makes them, as many at a time as there
-/// are threads, so that no thread waits between choosing and reading.
-/// @param thread  the number of the one that calls
+/// The same for the rows of one KV head or less. The thread that reads the KV head next makes them, so that no thread
+/// waits between choosing and reading.
+/// @param thread  number of the calling thread
 template <class Pool>
 void choose_due(const layer_token<Pool>& token, index_t kv_head, view<const float, 2> queries, index_t thread,
                 view<head_counts> counts) {
@@ -138,11 +138,11 @@ void choose_due(const layer_token<Pool>& token, index_t kv_head, view<const floa
   choose_rows(token, {kv_head * group, (kv_head + 1) * group}, queries, executor{}, thread, counts);
 }
 
-/// When a choice may be due of which a layer knows nothing; each from an item's last token.
+/// When a choice may be due that no layer makes; each from an item's last token.
 enum class choice_time {
   first_pass,  ///< for all layers, read in the second pass
   last_pass,   ///< for all layers, read by the tokens that follow: unless the first pass has made it
-  commit,      ///< any scope, once the tokens are committed: a prompt has ended, or the choice has waited for it
+  commit,      ///< any scope, once the tokens are committed: after a prompt, or of an item passed whole
 };
 
 template <class Pool>

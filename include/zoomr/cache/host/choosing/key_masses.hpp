@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the last queries of the heads that vote have found in each segment, so that a choice which hears several
-// queries measures the keys for one. Each number follows from a query and from keys that the sequence has: whoever
-// forgets one finds it again.
+// L6. The scores of each segment by the last queries of the voters, so that a choice from several queries reads the
+// keys for one only. Each number follows from a query and from keys that the sequence has: a forgotten one is computed
+// again.
 #pragma once
 
 #include <zoomr/core/buffer.hpp>
@@ -16,8 +16,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % queries. NaN is
-/// what is not known.
+/// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % queries. NaN: not
+/// computed.
 class key_masses {
  public:
   key_masses() = default;
@@ -47,7 +47,7 @@ class key_masses {
     return {memory_.data() + (number * voters_ + voter) * segments_, {segments_}};
   }
 
-  /// Of the tokens from `position` on: another may come in their place.
+  /// Forgets those of the tokens from `position` on: others may come in their place.
   void forget_from(index_t position) {
     for (record& entry : records_) {
       if (entry.position >= position) entry = {};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Scores that segments get from their keys: of the query that asks, or, where heads vote, of the last ones.
+// L6. Scores that segments get from their keys: by the token's own query, or, where heads vote, by the last ones.
 //
 //   score(head, segment) = scorer(logits of the head's query with the segment's keys between the zones)
 //   share(head, segment) = ln of exp(score) / sum of exp(score) over the segments that the query may choose from
-// A query knows the segments whose details it has seen.
+// A query scores the segments whose details come before it.
 #pragma once
 
 #include <zoomr/attention/run_logits.hpp>
@@ -33,14 +33,14 @@ class key_scores {
     for (index_t i = 0; i < heads.size(); ++i) ask_one(heads[i], queries[i]);
   }
 
-  /// Calls take(number of the head, segment, score) for each head that asks and each segment that is wanted.
+  /// Calls take(number of the head, segment, score) for each head in use and each segment to be scored.
   /// @param position  of the queries
-  /// @param details   [segments]  slots; of what is wanted at least one
-  /// @cost  reads the keys of what is wanted once for each four heads, and those of up to 64 slots between
-  template <class Wanted, class Take>
-  void score(index_t position, view<const token_range> details, Wanted wanted, Take take) {
+  /// @param details   [segments]  slots; at least one of a segment to be scored
+  /// @cost  reads the keys of these segments once for each four heads, and those of up to 64 slots between
+  template <class IsScored, class Take>
+  void score(index_t position, view<const token_range> details, IsScored is_scored, Take take) {
     for (index_t id = 0; id < details.size();) {
-      if (!wanted(id)) {
+      if (!is_scored(id)) {
         ++id;
         continue;
       }
@@ -48,7 +48,7 @@ class key_scores {
       index_t last = details[id].last;
       index_t end = id + 1;
       for (index_t next = end; next < details.size() && details[next].first <= last + 64; ++next) {
-        if (!wanted(next)) continue;
+        if (!is_scored(next)) continue;
         if (details[next].last - first > memory_.most_slots()) break;
         last = details[next].last;
         end = next + 1;
@@ -56,7 +56,7 @@ class key_scores {
       const view<float, 2> logits = memory_.logits(count_, last - first);
       make_logits(position, {first, last}, logits);
       for (; id < end; ++id) {
-        if (!wanted(id)) continue;
+        if (!is_scored(id)) continue;
         const token_range in_row{details[id].first - first, details[id].last - first};
         for (index_t h = 0; h < count_; ++h) {
           take(h, id, core_.policy.score.score_keys(logits[h].slice(in_row.first, in_row.last)));
@@ -104,16 +104,16 @@ class key_scores {
   index_t layer_;
   index_t kv_head_;
   key_memory& memory_;
-  index_t count_ = 0;  // heads that ask
+  index_t count_ = 0;  // heads in use
 };
 
-/// The heads that vote say what each of the last queries finds in the segments.
+/// Shares of the segments by each of the last queries of the heads that vote.
 /// @tparam Queries  queries(position) is [voters, head_dim], of the positions [first, last)
-/// @param heard     positions of the queries, the asking token's last
-/// @param details   [segments]  slots between the zones of the asking token; none of what is not eligible
-/// @return  [voters, segments]  ln of the largest share; NaN where no query knows the segment. In memory of the cache
-/// @cost  reads the keys once for the asking token's query; for each query those of segments that reach into a zone,
-/// and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
+/// @param heard     positions of the queries; the last is that of the token that chooses
+/// @param details   [segments]  slots between the zones of the token that chooses; none if not eligible
+/// @return  [voters, segments]  ln of the largest share; NaN where no query scores the segment. In memory of the cache
+/// @cost  reads the keys once for the query of the token that chooses; for each query those of segments that reach into
+/// a zone, and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
 template <class Pool, class Queries>
 view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, token_range heard,
                                 view<const token_range> details, const executor& workers, Queries queries) {
@@ -149,12 +149,12 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
         for (index_t id = 0; id < segments; ++id) {
           if (seen(position, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];
         }
-        const float all = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
+        const float log_total = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
         for (index_t id = 0; id < segments; ++id) {
           if (!seen(position, id)) continue;
-          const float share = masses[id] == all ? 0.0f : masses[id] - all;  // of an infinity too
+          const float share = masses[id] == log_total ? 0.0f : masses[id] - log_total;  // of an infinity too
           if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
-          if (!whole(id)) masses[id] = not_a_number;  // of what is between the zones now
+          if (!whole(id)) masses[id] = not_a_number;  // of the part between the zones now
         }
       }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The queries of a token: what is kept of them, and by which of them its heads choose.
+// L6. The queries of a token: what is kept of them, and from which of them a choice is made.
 //
 // Of each token after the prompt there is a record [layers, heads, head_dim] if the query source sums: the sum over the
 // open segment's queries,
@@ -40,7 +40,7 @@ void keep_for_choice(cache_core<Pool>& core, const planned_item& item, index_t l
   copy_queries(queries, core.choice_queries.at(item.seq, 0, layer));
 }
 
-/// One token of a step whose queries are known, in all layers or in those so far. It holds references only.
+/// One token of a step whose queries have come, in all layers or in those so far. It holds references only.
 template <class Pool>
 class token_queries {
  public:
@@ -57,8 +57,8 @@ class token_queries {
     if (core_.sizes.notes_queries()) keep_queries(core_, layer, queries, core_.eviction_queries, record());
   }
 
-  /// Those by which the heads of a row choose in one of its layers. At the end of a prompt nothing has been summed:
-  /// only generated tokens count, so that the token's own are all.
+  /// The queries by which the heads of a row choose in one of its layers. At the end of a prompt they are the token's
+  /// own alone: sums are of generated tokens.
   /// @param queries  [heads, head_dim]  rotated, of this layer; empty: those kept for a choice after the last layer
   head_queries of_row(const choice_row& row, index_t layer, view<const float, 2> queries) {
     const view<const float, 2> own = queries.data() != nullptr ? queries : core_.choice_queries.at(item_.seq, 0, layer);

@@ -3,9 +3,9 @@
 // Nothing is chosen here (due_choices.hpp).
 //
 // Three rows of levels can be read: the one just made for this token (scope of a layer or less, in `pending` if it will
-// stay active), the pending one in a second pass, and otherwise the active one. Nothing is read from a row where a
-// query attends everything: in the prompt, in the first dense layers, in a short context, or if the refresh rule says
-// so.
+// stay active), the pending one in a second pass, and the active one in all other cases. No row is read where a query
+// attends everything: in the prompt, in the first dense layers, in a short context, or where the refresh rule returns
+// `everything`.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -86,9 +86,10 @@ class token_ranges {
     return for_all_.tokens() > 0 ? for_all_ : resolved(kv_head, head, memory);
   }
 
-  /// Slots before this one are read alike by this token and by those up to position `last` of its draft, as long as
-  /// these attend everything, or do not, as it does, and none makes a choice: then only the zones move. It is the first
-  /// of a page, so that what is read in two parts has the same runs; 0 where the layer's window moves on.
+  /// Slots before this one are read alike by this token and by those up to position `last` of its draft. That needs
+  /// that all of them attend everything, or none does, and that none makes a choice: then only the zones move. The slot
+  /// is the first of a page, so that runs are the same when they are read in two parts; 0 where the layer's window
+  /// moves on.
   index_t settled(index_t kv_head, index_t last) const {
     const zone_bounds first_zone = token_.zone();
     const zone_bounds last_zone = token_.core.zone_of(token_.state(), token_.item, last);
@@ -98,13 +99,13 @@ class token_ranges {
     return end / page_tokens * page_tokens;
   }
 
-  /// Starts bringing what will be read, if the active selection says it: for tiered placements. Called on an object of
-  /// its own, before the queries are there.
-  /// @param keep  what is in memory of it is touched first, so that others make room
+  /// Starts bringing what will be read, as far as it follows from the active selection: for tiered placements. Called
+  /// on an object of its own, before the queries are there.
+  /// @param keep  blocks that are in memory are touched first, so that others are replaced
   void prefetch(bool keep = false) const {
     cache_core<Pool>& core = token_.core;
     const bool open = token_.may_choose() && core.policy.aggregate.per != scope::sequence;
-    if (open && !dense_) return;  // it is chosen when the queries are there
+    if (open && !dense_) return;  // chosen only when the queries are there
     const shape& model = core.sizes.model;
     const index_t heads_of_list = same_for_all() ? model.heads : reader_heads();
     for (index_t head = 0; head < model.heads; head += heads_of_list) {
@@ -147,9 +148,9 @@ class token_ranges {
     return list;
   }
 
-  // The item's last token reads what it has just chosen; with one row for all layers it has done so in a second pass
-  // alone. All others read what was committed before them. A second pass that another group of layers asks for reads
-  // what the first has read: where each token chooses for itself, that is the choice made last.
+  // The item's last token reads the row that it has just made; with one row for all layers only in a second pass. All
+  // others read what was committed before them. A second pass for another group of layers reads what the first has
+  // read: where each token chooses for itself, that is the choice made last.
   const selection_row& row_of(index_t head) const {
     const cache_core<Pool>& core = token_.core;
     const planned_item& item = token_.item;
@@ -187,8 +188,8 @@ class kv_head_ranges {
     return list.ranges();
   }
 
-  /// Different slots that the KV head's query heads have read. Lists of single heads overlap and are sorted together; a
-  /// list of the whole group is sorted already.
+  /// Number of different slots that the KV head's query heads have read. Lists of single heads overlap and are sorted
+  /// together; a list of the whole group is sorted already.
   std::int64_t different() {
     const auto first = memory_.joined.begin();
     const auto last = first + static_cast<std::ptrdiff_t>(joined_);
@@ -229,17 +230,18 @@ void add_counts(const layer_token<Pool>& token, view<const head_counts> counts) 
   }
 }
 
-/// The item's choice is made when it is committed: what the next token reads is known then, and not before.
+/// The item's choice is made at its commit: only then it is certain what the next token reads.
 template <class Pool>
 bool chooses_at_commit(const cache_core<Pool>& core, const planned_item& item) {
   return item.chooses && chooses_for_next_tokens(core.policy);
 }
 
-/// What an item will read in a layer comes while the caller makes its queries; after the last layer, what the next
-/// token will read in the first. Nothing, where no page can be missing.
+/// Starts bringing what an item will read in a layer, while the caller makes its queries; after the last layer, what
+/// the next token will read in the first. Does nothing where no page can be missing.
 ///
-/// It guesses from the zones and the selection of the item's first token. A wrong guess costs transfers, never bits.
-/// @param layer  the one after that which was attended; after the last comes the first
+/// This is a guess, from the zones and the selection of the item's first token. A wrong one costs transfers and changes
+/// no result.
+/// @param layer  the one after the layer just attended; the first after the last
 template <class Pool>
 void prefetch_layer(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass) {
   if (!core.policy.placement.prefetch || item.prompt || item.failed) return;
@@ -255,7 +257,7 @@ void prefetch_chosen(cache_core<Pool>& core, planned_item& item) {
   if (!core.policy.placement.prefetch || !chooses_at_commit(core, item)) return;
   item.open_begin = core.policy.segment.open_begin(core.state_of(item).segmenting.data());
   ZOOMR_TRY { token_ranges<Pool>(layer_token<Pool>{core, item, item.last(), 0, false}).prefetch(true); }
-  ZOOMR_CATCH(const error& why) {}
+  ZOOMR_CATCH(const error& cause) {}
 }
 
 }  // namespace zoomr::inline v0::detail

@@ -37,7 +37,7 @@ class group_edit {
     }
   }
   /// Group by group.
-  /// @param how  what the edit is told at last
+  /// @param how  the last argument of the edit's constructor
   /// @throws as `Edit::prepare`; nothing has changed in any group
   template <class How>
   void prepare(cache_core<Pool>& core, index_t seq, token_range span, How how) {

@@ -19,7 +19,7 @@ namespace zoomr::inline v0::detail {
 /// Keys stay as they are.
 struct unturned {};
 
-/// Checks what turns keys, where it says how.
+/// Checks what turns keys, where it is a rotation.
 template <class Turn>
 void expect_turns(const Turn& turn, const shape& model) {
   if constexpr (requires { turn.expect_fits(model.head_dim); }) turn.expect_fits(model.head_dim);
@@ -31,7 +31,7 @@ class slot_shift {
   static constexpr bool turns = !std::is_same_v<Turn, unturned>;
 
  public:
-  /// @param call    what it is done for, in sentences
+  /// @param call    name of the call, for error messages
   /// @param closed  slots that go, so that all after them move up; empty: no row moves
   /// @param turned  positions whose keys are turned, as they are counted before
   slot_shift(const char* call, cache_core<Pool>& core, sequence_state& state, token_range closed, token_range turned,
@@ -49,7 +49,7 @@ class slot_shift {
     }
   }
 
-  /// A rotation knows how far it turns.
+  /// A rotation has a distance of its own.
   /// @throws precondition_error if that is another distance
   void expect_distance(index_t distance) const {
     if constexpr (requires { turn_.distance(); }) {

@@ -93,8 +93,8 @@ void summarize_again(cache_core<Pool>& core, sequence_state& state, index_t firs
     core.summaries.make(core.pool, state, first);
     state.stale_summaries = false;
   }
-  ZOOMR_CATCH(const error& why) {
-    if (why.code() != errc::storage) rethrow();
+  ZOOMR_CATCH(const error& cause) {
+    if (cause.code() != errc::storage) rethrow();
   }
 }
 

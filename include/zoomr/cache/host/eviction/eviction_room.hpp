@@ -63,8 +63,8 @@ class eviction_room {
     held_ = count;
   }
 
-  /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence was given are
-  /// taken again.
+  /// After a commit: what was replaced goes back to the stock, and the spare pages that the sequence has got are
+  /// replaced by others.
   void finish(page_stock& stock) {
     for (const index_t page : replaced_) stock.give_back(page);
     for (index_t i = 0; i < held_; ++i) spare_[i] = stock.take();
@@ -80,7 +80,7 @@ class eviction_room {
     state.kept_each.committed = kept_each_;
     state.compacted_end = compacted_end_;
     state.observed_end = observed_end_;
-    for (index_t& page : spare_) {  // nothing is known of them
+    for (index_t& page : spare_) {  // what they held is no longer needed
       stock.give_back(page);
       page = stock.take();
     }

@@ -20,7 +20,7 @@
 namespace zoomr::inline v0::detail {
 
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
-/// `copy_keys`, `add` for each token that asks, or `update_importance` for each query head and token, then `choose`.
+/// `copy_keys`, `add` for each observed token, or `update_importance` for each query head and token, then `choose`.
 class observation {
  public:
   observation() = default;
@@ -47,7 +47,7 @@ class observation {
   /// Working memory for the slots that a KV lane keeps.
   view<index_t> kept(index_t count) { return {kept_.data(), {count}}; }
 
-  /// Lets one query update the importance of tokens as the evictor says, over the slots [0, context).
+  /// Lets one query update the importance of tokens by the evictor's rule, over the slots [0, context).
   /// @param observed  all but its keys and working memory; its own slot is the last
   /// @param sums      [at least context]  of this query head, in the evictor's unit
   /// @pre   evict.updates_importance
@@ -57,7 +57,7 @@ class observation {
     evict.update_importance(observed, sums);
   }
 
-  /// Must come before `update_importance` for each KV lane, and before `choose`: an evictor that reads keys is given a
+  /// Must come before `update_importance` for each KV lane, and before `choose`: an evictor that reads keys reads this
   /// copy.
   template <class Lane>
   void copy_keys(const Lane& kv_lane, index_t tokens, float key_scale) {

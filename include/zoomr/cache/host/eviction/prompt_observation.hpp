@@ -2,7 +2,7 @@
 // L6. What is done with the queries of a prompt: eviction observes them, its last ones are remembered for the prompt's
 // end, and the very last makes the first choice.
 //
-// Which queries eviction will observe is known only when the prompt ends. So each chunk leaves its last
+// Which queries eviction will observe is decided only when the prompt ends. So each chunk leaves its last
 // `layout::remembered` ones in `core.prompt_queries`, commit moves them to the sequence's ring `last_queries`, and the
 // last chunk observes those together with its own. An evictor that accumulates observes each chunk as it comes.
 // Of a later prompt they are observed when its last chunk is committed, since until then the lists of what is kept are
@@ -21,21 +21,22 @@ inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t l
   return {memory.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
 }
 
-/// Lets the queries of the tokens in `asking` update one KV lane, on top of the sums that are carried. The result
+/// Lets the queries of the tokens in `positions` update one KV lane, on top of the sums that are carried. The result
 /// is in `memory`, and in `into` if sums are carried.
-/// @param asking   positions, the last exclusive; their keys are in their slots already
-/// @param into     pending sums; not touched unless sums are carried
-/// @param memory   working memory
-/// @param queries  queries(position) is [heads, head_dim]
+/// @param positions  the last exclusive; their keys are in their slots already
+/// @param into       pending sums; not touched unless sums are carried
+/// @param memory     working memory
+/// @param queries    queries(position) is [heads, head_dim]
 /// @throws error(storage) if pages do not come
-/// @cost  reads the KV lane's keys once for each token of `asking` and four query heads of the group
+/// @cost  reads the KV lane's keys once for each token of `positions` and four query heads of the group
 template <class Pool>
-void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, token_range asking,
-                     buffer<float>& into, observation& memory, function_ref<view<const float, 2>(index_t)> queries) {
+void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head,
+                     token_range positions, buffer<float>& into, observation& memory,
+                     function_ref<view<const float, 2>(index_t)> queries) {
   const shape& model = core.sizes.model;
   const auto kv_lane = core.kv_lane(state, layer, kv_head);
-  const index_t before = state.slot_end(asking.first);
-  const index_t held = state.slot_end(asking.last);
+  const index_t before = state.slot_end(positions.first);
+  const index_t held = state.slot_end(positions.last);
   const auto group_of = [&](index_t t) {
     return queries(t).slice(kv_head * model.group(), (kv_head + 1) * model.group());
   };
@@ -49,7 +50,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   }
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
   const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
-  for (index_t t = asking.first; t < asking.last && !core.policy.evict.updates_importance; ++t) {
+  for (index_t t = positions.first; t < positions.last && !core.policy.evict.updates_importance; ++t) {
     memory.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
@@ -58,7 +59,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     observed.earlier = before;
     observed.scale = core.limits.logits.scale;
     observed.logits = core.logits_of(state, layer, heads, 0).lane;
-    for (index_t t = asking.first; t < asking.last; ++t) {
+    for (index_t t = positions.first; t < positions.last; ++t) {
       observed.group = group_of(t);
       observed.position = t;
       memory.update_importance(core.policy.evict, observed, state.slot_end(t + 1), memory.sums(g, held));
@@ -71,7 +72,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
 }
 
 /// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
-/// eviction may observe them at the prompt's end, which is not known yet.
+/// eviction may observe them at the prompt's end, which is still to come.
 template <class Pool>
 void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t layer, view<const float, 3> queries) {
   const index_t count = (std::min)(item.tokens, core.sizes.remembered);
@@ -80,8 +81,8 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
   }
 }
 
-/// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens that later
-/// choices hear. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as known:
+/// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens for later
+/// choices. Nothing of it can fail. Unless all layers have seen a chunk's queries none of them counts as kept:
 /// `queries_from` moves to the chunk's end.
 template <class Pool>
 void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned_item& item, index_t accepted) {
@@ -105,11 +106,11 @@ template <class Pool>
 void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (!core.policy.evict.accumulates) return;
   auto& state = core.state_of(item);
-  const token_range asking{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
-  const executor workers = core.threads_for(std::int64_t{asking.size()} * state.slot_end(asking.last));
+  const token_range positions{state.last_eviction(core.policy.evict.every), item.first + item.tokens};
+  const executor workers = core.threads_for(std::int64_t{positions.size()} * state.slot_end(positions.last));
   for_each_piece(workers, core.sizes.model.kv_heads, [&](index_t kv_head, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
-    observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory, [&](index_t t) {
+    observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory, [&](index_t t) {
       if (t >= item.first) return queries[t - item.first];
       return view<const float, 2>(state.noted.at(t, 0, layer));
     });
@@ -117,7 +118,7 @@ void observe_later_chunk(cache_core<Pool>& core, planned_item& item, index_t lay
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of the first prompt update one layer, after those
-/// that are remembered of chunks before it, as pending, and after the last chunk says which positions each KV lane
+/// that are remembered of chunks before it, as pending, and after the last chunk lists the positions that each KV lane
 /// keeps. These lists are written at once: nothing reads them before the commit.
 template <class Pool>
 void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. Eviction at work: at the end of each prompt and, for an evictor that works while decoding, every so many tokens
-// from there, each KV lane evicts what its queries do not look at. What is left moves together in the order of
+// from there, each KV lane evicts the tokens that its queries attend least. What is left moves together in the order of
 // positions, and the pages after it go back to the pool.
 //
 // Nothing is added up in between: the queries that will be observed are remembered, and the attention that they pay is
@@ -14,8 +14,7 @@ namespace zoomr::inline v0::detail {
 
 /// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
 /// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved.
-/// Those
-///              that stay are not written, since their pages may be shared
+///              Those that stay are not written, since their pages may be shared
 /// @throws error(storage) if pages do not come
 /// @cost  copies 2 * head_dim numbers for each slot that is kept
 template <class Pool>
@@ -79,7 +78,7 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane evicts what the `queries` queries just observed in `memory` do not look at; `kept` slots are left.
+/// One KV lane evicts what the `queries` queries just observed in `memory` attend least; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
                   index_t queries, observation& memory) {
@@ -116,14 +115,14 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   const index_t pinned = state.pinned(core.policy.zone);
   const index_t kept = pinned + core.policy.evict.kept(held - pinned);
   if (core.sizes.carried == 0 && kept >= held) return false;
-  const token_range asking{state.tokens() - core.sizes.noted, state.tokens()};
+  const token_range positions{state.tokens() - core.sizes.noted, state.tokens()};
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
   for_each_piece(workers, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
     const index_t layer = kv_lane / model.kv_heads;
     const index_t kv_head = kv_lane % model.kv_heads;
-    observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
+    observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
                     [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
     if (kept < held) evict_tokens(core, state, layer, kv_head, kept, core.sizes.noted, memory);
   });
@@ -154,24 +153,24 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   const index_t kept = item.prompt_ends ? kept_after_prompt(core.policy, state, end) : held;
   const bool carries = core.sizes.carried > 0;
   if (!carries && kept >= held) return false;
-  const token_range asking{observed_from(core.policy, state.last_prompt_begin(), end), end};
+  const token_range positions{observed_from(core.policy, state.last_prompt_begin(), end), end};
   const index_t remembered_from = end - (std::min)(item.tokens, core.sizes.remembered);
   const auto query = [&](index_t t, index_t layer) {
     if (t < item.first) return view<const float, 2>(state.last_queries.at(t, 0, layer));
     return view<const float, 2>(core.prompt_queries.at(item.remembered + t - remembered_from, 0, layer));
   };
   core.room.begin(state);
-  const executor workers = core.threads_for(std::int64_t{asking.size()} * held * core.sizes.model.layers);
+  const executor workers = core.threads_for(std::int64_t{positions.size()} * held * core.sizes.model.layers);
   for_each_piece(workers, kept < held ? core.sizes.model.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
     const index_t layer = kv_lane / core.sizes.model.kv_heads, kv_head = kv_lane % core.sizes.model.kv_heads;
     if (carries) {
       take_pending_sums(core, state, layer, kv_head, memory);
     } else {
-      observe_queries(core, state, layer, kv_head, asking, state.received.pending, memory,
+      observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
                       [&](index_t t) { return query(t, layer); });
     }
-    evict_tokens(core, state, layer, kv_head, kept, asking.size(), memory);
+    evict_tokens(core, state, layer, kv_head, kept, positions.size(), memory);
   });
   observed(core, state, kept);
   return kept < held;
