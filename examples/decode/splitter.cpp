@@ -25,7 +25,7 @@ std::string message(int error) {
   return text;
 }
 
-std::size_t character_at(std::string_view text, std::size_t at) {
+std::size_t character_bytes(std::string_view text, std::size_t at) {
   std::size_t bytes = 1;
   while (at + bytes < text.size() && (static_cast<unsigned char>(text[at + bytes]) & 0xc0) == 0x80) ++bytes;
   return bytes;
@@ -95,7 +95,7 @@ splitter::matching::matching(const splitter& of)
 int splitter::matching::match(const pcre2_code* code, std::string_view text, std::size_t from) {
   int result = match(code, text, from, 0, few);
   if (result != PCRE2_ERROR_MATCHLIMIT) return result;
-  for (std::size_t at = from; at < text.size(); at += character_at(text, at)) {
+  for (std::size_t at = from; at < text.size(); at += character_bytes(text, at)) {
     for (std::uint32_t limit = few;; limit *= 2) {
       result = match(code, text, at, PCRE2_ANCHORED, limit);
       if (result != PCRE2_ERROR_MATCHLIMIT) break;
