@@ -67,13 +67,14 @@ void print_field(std::ostream& out, index_t field) {
     out << field;
 }
 void print_field(std::ostream& out, float field) { out << field; }
+
+}  // namespace
+
 void print_field(std::ostream& out, zoomr::scope field) { out << scope_names[static_cast<std::size_t>(field)]; }
 void print_field(std::ostream& out, zoomr::pool field) { out << pool_names[static_cast<std::size_t>(field)]; }
 void print_field(std::ostream& out, zoomr::summaries_attended field) {
   out << summaries_names[static_cast<std::size_t>(field)];
 }
-
-}  // namespace
 
 std::string describe_options(const policy_options& all) {
   std::ostringstream out;

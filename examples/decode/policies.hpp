@@ -21,6 +21,11 @@ struct policy_option {
 };
 using policy_options = std::vector<policy_option>;
 
+/// Prints the value of a field as it is read.
+void print_field(std::ostream& out, zoomr::scope field);
+void print_field(std::ostream& out, zoomr::pool field);
+void print_field(std::ostream& out, zoomr::summaries_attended field);
+
 namespace detail {
 
 void add_option(policy_options& all, const std::string& name, policy_option::pointer field);

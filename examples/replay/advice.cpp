@@ -43,7 +43,7 @@ std::string in_cpp(float value) { return number(value); }
 template <class Enum>
 std::string in_cpp(Enum value) {
   std::ostringstream name;
-  decode::detail::print_field(name, value);
+  decode::print_field(name, value);
   const char* const type = std::is_same_v<Enum, zoomr::scope>  ? "zoomr::scope::"
                            : std::is_same_v<Enum, zoomr::pool> ? "zoomr::pool::"
                                                                : "zoomr::summaries_attended::";

@@ -211,7 +211,9 @@ TEST_CASE("every storage type, with scales: one, or a table") {
 }
 
 TEST_CASE("a log that has dropped choices knows that it has") {
-  const auto policy = with(small::by_kv_head, [](auto& p) { p.refresh.at_most = 2; });
+  const auto policy = with(small::by_kv_head, [](auto& p) {  // each token makes a choice that stays
+    p.refresh.at_most = 1, p.aggregate.per = zoomr::scope::sequence;
+  });
   zoomr::config with = limits();
   with.rollback_tokens = 1, with.max_segments = 40;
   const tape says = text();
