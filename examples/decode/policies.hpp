@@ -4,6 +4,7 @@
 
 #include <zoomr/presets/table.hpp>
 
+#include <iosfwd>   // std::ostream
 #include <string>   // std::string
 #include <variant>  // std::variant
 #include <vector>   // std::vector
