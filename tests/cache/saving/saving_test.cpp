@@ -211,11 +211,11 @@ TEST_CASE("every storage type, with scales: one, or a table") {
 }
 
 TEST_CASE("a log that has dropped choices knows that it has") {
-  const auto policy = with(small::by_kv_head, [](auto& p) {  // each token makes a choice that stays
-    p.refresh.at_most = 1, p.aggregate.per = zoomr::scope::sequence;
+  const auto policy = with(small::zoomr_one_pass, [](auto& p) {  // each token makes a choice that stays
+    p.refresh.at_most = 1;
   });
   zoomr::config with = limits();
-  with.rollback_tokens = 1, with.max_segments = 40;
+  with.rollback_tokens = 1, with.max_draft_tokens = 1, with.max_segments = 40;
   const tape says = text();
   for (const index_t until : {100, 149}) {
     using player_type = player<std::remove_const_t<decltype(policy)>>;
