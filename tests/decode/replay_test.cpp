@@ -211,7 +211,7 @@ TEST_CASE("a replay within little memory, which nobody watches, has the same fig
       least += 1 << 17;
     }
   }
-  shared.limits.device = resident[0].bytes.total() * 9 / 10;
+  shared.limits.device = resident[0].bytes.total() * 92 / 100;
   const std::vector<replay_result> device = play(from, names, plenty, shared);
   for (std::size_t i = 0; i < names.size(); ++i) {
     CAPTURE(names[i].text);
@@ -256,6 +256,7 @@ TEST_CASE("a result that is kept in a file is the same when it is read") {
   const std::string file = (folder / "finished").string();
   settings shared;
   shared.limits.device = 1 << 20;
+  shared.limits.scratch = folder.path().string();
   const replay_result ran = play(from, policies({"quest@64"}), plenty, shared).front();
   {
     resumed finished(file, from, "memory=1");

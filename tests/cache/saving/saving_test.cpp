@@ -210,12 +210,22 @@ TEST_CASE("every storage type, with scales: one, or a table") {
   check<scaled_int8>("zoomr_focus", small::zoomr_focus, with);
 }
 
+/// Each token makes a choice that stays active.
+struct choice_of_each_token {
+  using role = zoomr::role::refresh;
+  static constexpr bool second_pass = false;
+  constexpr zoomr::refresh_action due(const zoomr::token_event&) const { return zoomr::refresh_action::choose; }
+  constexpr bool each_token() const { return false; }
+  friend constexpr bool operator==(const choice_of_each_token&, const choice_of_each_token&) = default;
+};
+
 TEST_CASE("a log that has dropped choices knows that it has") {
-  const auto policy = with(small::zoomr_one_pass, [](auto& p) {  // each token makes a choice that stays
-    p.refresh.at_most = 1;
-  });
+  constexpr auto policy = zoomr::compose(zoomr::sentences{.longest = 12}, zoomr::key_mean{}, zoomr::mean_dot{},
+                                         zoomr::head_votes{.k = 3, .per = zoomr::scope::kv_head}, zoomr::running_mean{},
+                                         zoomr::fill_budget{.tokens = 30}, choice_of_each_token{},
+                                         zoomr::zones{.sinks = 2, .recent = 6, .open = zoomr::unlimited});
   zoomr::config with = limits();
-  with.rollback_tokens = 1, with.max_draft_tokens = 1, with.max_segments = 40;
+  with.rollback_tokens = 1, with.max_segments = 40;
   const tape says = text();
   for (const index_t until : {100, 149}) {
     using player_type = player<std::remove_const_t<decltype(policy)>>;
