@@ -21,7 +21,7 @@ index_t threads_of_block() { return static_cast<index_t>(blockDim.x); }
 /// One element for each thread of all blocks.
 std::vector<int> outcome(void (*kernel)(int*), unsigned threads = 64, unsigned blocks = 1) {
   device_array<int> out(std::int64_t{threads} * blocks, -1);
-  launch({blocks, threads}, stream{}, kernel, out.data());
+  launch({blocks, threads}, stream_ref{}, kernel, out.data());
   return out.values();
 }
 
@@ -640,9 +640,9 @@ TEST_CASE("what a kernel throws comes out of the launch or the wait, and the nex
   device_array<int> in(63, 7);
   device_array<int> out(1024, -1);
   for (int time = 0; time < 3; ++time) {
-    CHECK_THROWS_AS((launch({1, 64}, stream{}, read_view, in.view(), out.data()), simt::finish({})),
+    CHECK_THROWS_AS((launch({1, 64}, stream_ref{}, read_view, in.view(), out.data()), simt::finish({})),
                     precondition_error);
-    launch({1, 63}, stream{}, read_view, in.view(), out.data());
+    launch({1, 63}, stream_ref{}, read_view, in.view(), out.data());
     CHECK(out.values()[62] == 7);
     CHECK_THROWS_AS(outcome(barriers_of_block_and_warp<false>), simt::fault);
     CHECK_THROWS_AS(outcome(read_after_write<false>, 64, 2), simt::fault);
@@ -656,7 +656,7 @@ TEST_CASE("what a kernel throws comes out of the launch or the wait, and the nex
 TEST_CASE("a launch that no device would start is a fault") {
   const auto start = [](dim3 grid, dim3 block) {
     device_array<int> out(1024, -1);
-    launch({grid, block}, stream{}, barriers_of_block_and_warp<true>, out.data());
+    launch({grid, block}, stream_ref{}, barriers_of_block_and_warp<true>, out.data());
   };
   CHECK_NOTHROW(start(1, 1024));
   CHECK_NOTHROW(start(1, {1024, 1, 1}));
