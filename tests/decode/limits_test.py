@@ -167,7 +167,7 @@ class Notes(Limits):
                                           "see --delimiters\n")
 
     def test_an_error_stays_one_sentence(self):
-        self.refused("must be at least", DECODE, *self.prompt(), "--tiers", "device=1KiB")
+        self.refused("must be at least", DECODE, *self.prompt(), "--tiers", "host=1KiB,file=/tmp:1GiB")
         self.refused("cannot be written", DECODE, *self.prompt(), "--dump-logits", "/nowhere/logits")
 
 
