@@ -264,7 +264,7 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     limits.voter_keys = c.voter_keys;
   }
   if (c.window == 0) return open(shape_of(c, c.layers), limits);
-  if (limits.tiers.device > 0) expect_layers_alike(c, "tiers");
+  if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
   const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
   std::vector<cache_type> groups;
   groups.push_back(open(shape_of(c, c.layers - with_window), limits));
