@@ -46,8 +46,8 @@ struct pooled_mass {
     }
   }
 
-  // One segment of one head: the logit is natural. The mean is left a sum, in units of
-  // 2^-40: a division by the number of heads would change no rank.
+  // One segment of one head: the logit is natural. The mean is left a sum, in units of 2^-40: a division by the number
+  // of heads would change no rank.
   ZOOMR_HD static float logit(float score, const score_logits& logits) { return logits(score, 0.0f); }
   ZOOMR_HD votes_t pooled(votes_t so_far, float share) const {
     const auto of_head = static_cast<votes_t>(share * unit + 0.5f);

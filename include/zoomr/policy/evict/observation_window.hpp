@@ -39,6 +39,7 @@ struct observation_window {
     rate_by(alone, seen, importance);
   }
   /// The same by a thread of the host or by a block, which shares out the tokens.
+  ZOOMR_CALLS_EITHER
   template <class Workers>
   ZOOMR_HD void rate_by(Workers& workers, const kv_lane_attention& seen, view<float> importance) const {
     for (index_t t = workers.thread(); t < seen.scored; t += workers.size())
