@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t longest_pattern = std::size_t{1} << 16;
 constexpr std::uint32_t few = 256;  // steps that may be taken anywhere
-constexpr std::uint32_t most = std::uint32_t{1} << 31;
+constexpr std::uint32_t most_steps = std::uint32_t{1} << 31;
 
 std::string message(int error) {
   char text[256] = {};
@@ -99,7 +99,7 @@ int splitter::matching::match(const pcre2_code* code, std::string_view text, std
     for (std::uint32_t limit = few;; limit *= 2) {
       result = match(code, text, at, PCRE2_ANCHORED, limit);
       if (result != PCRE2_ERROR_MATCHLIMIT) break;
-      if (limit > left_ || limit > most / 2) return result;
+      if (limit > left_ || limit > most_steps / 2) return result;
       left_ -= limit;
     }
     if (result != PCRE2_ERROR_NOMATCH) return result;

@@ -119,7 +119,7 @@ TEST_CASE("with every limit beyond the context each policy gives full attention'
 }
 
 TEST_CASE("sessions that advance together give the bits that each gives alone") {
-  for (const fs::path directory : {trained, fixture("gemma3")}) {  // one cache; one for each group
+  for (const fs::path& directory : {trained, fixture("gemma3")}) {  // one cache; one for each group
     model net = load_model(directory);
     const std::size_t vocab = net.config().vocab;
     std::vector<token_id> ids;
