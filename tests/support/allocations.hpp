@@ -8,19 +8,22 @@
 #include <cstdlib>  // std::malloc, std::aligned_alloc
 #include <new>      // std::bad_alloc
 
+#include <malloc.h>  // malloc_usable_size
+
 namespace allocations {
 
 inline std::atomic<bool> counted{false};
 inline std::atomic<std::int64_t> made{0};    // since they are counted
 inline std::atomic<std::int64_t> fails{-1};  // this one, counted from 0
 inline std::atomic<std::int64_t> live{0};    // always counted
+inline std::atomic<std::int64_t> bytes{0};   // of what lives; the allocator's own rounding is some bytes for each
 
 inline void* take(std::size_t size, std::size_t alignment) noexcept {
   if (counted && made++ == fails) return nullptr;
   const std::size_t whole = (size + alignment - 1) / alignment * alignment;
   void* memory = alignment <= alignof(std::max_align_t) ? std::malloc(size > 0 ? size : 1)
                                                         : std::aligned_alloc(alignment, whole > 0 ? whole : alignment);
-  if (memory != nullptr) ++live;
+  if (memory != nullptr) ++live, bytes += static_cast<std::int64_t>(malloc_usable_size(memory));
   return memory;
 }
 inline void* take_or_throw(std::size_t size, std::size_t alignment) {
@@ -30,6 +33,7 @@ inline void* take_or_throw(std::size_t size, std::size_t alignment) {
 inline void give_back(void* memory) noexcept {
   if (memory == nullptr) return;
   --live;
+  bytes -= static_cast<std::int64_t>(malloc_usable_size(memory));
   std::free(memory);
 }
 

@@ -100,6 +100,25 @@ void check_construction(const char* name, const Policy& policy, const zoomr::con
   }
 }
 
+/// What `bytes` says before anything exists is what the constructor allocates: an array that it does not name is seen
+/// here. Beside the arrays there are objects of fixed size, and the allocator rounds.
+template <class Policy>
+void check_bytes(const char* name, const Policy& policy) {
+  CAPTURE(std::string(name));
+  constexpr shape larger{4, 8, 2, 32};
+  zoomr::config limits = small_limits();
+  limits.max_tokens = 3000;
+  limits.max_segments = 0;
+  limits.max_batched_tokens = 128;
+  limits = with_voters(policy, limits, larger);
+  const std::int64_t said = zoomr::kv_cache<Policy>::bytes(larger, policy, limits).total();
+  const std::int64_t before = allocations::bytes;
+  const zoomr::kv_cache<Policy> cache(larger, policy, limits);
+  const std::int64_t allocated = allocations::bytes - before;
+  CHECK(allocated >= said);
+  CHECK(allocated < said + 32 * 1024);  // 0.2 % of it
+}
+
 template <class Policy, class Placement>
 void check_tiers(const char* name, const Policy& policy, Placement placement) {
   static temporary_folder folder;
@@ -277,6 +296,17 @@ TEST_CASE("the same of a tiered placement") {
   check_tiers("quest", small::quest, zoomr::tiered<>{});
   check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
   check_tiers("sentence_voters", small::sentence_voters, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
+}
+
+TEST_CASE("bytes are what a cache allocates") {
+  check_bytes("full", small::full);
+  check_bytes("zoomr_one_pass", small::zoomr_one_pass);
+  check_bytes("quest", small::quest);
+  check_bytes("sentence_kv", small::sentence_kv);
+  check_bytes("sentence_voters", small::sentence_voters);
+  check_bytes("h2o", small::h2o);
+  check_bytes("r_kv", small::r_kv);
+  check_bytes("arkvale", small::arkvale);
 }
 
 TEST_CASE("memory that cannot be had, though it may be asked for") {
