@@ -7,6 +7,7 @@
 
 #include "attention/gathering.hpp"
 #include "support/mutations.hpp"
+#include "support/stride.hpp"
 
 namespace {
 
@@ -95,7 +96,7 @@ void check_shared(problem p) {
 const std::vector<index_t> ugly{131, 1, 0, 16, 17, 31, 33, 67, 130, 300, 63};
 
 TEST_CASE("several query tokens: each attends to its own") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check_shared<64, float>({.group = 4, .attended = ugly, .splits = splits});
     check_shared<64, float>({.group = 1, .attended = ugly, .splits = splits});
     check_shared<96, bfloat16>({.group = 3, .attended = ugly, .splits = splits});
@@ -104,7 +105,7 @@ TEST_CASE("several query tokens: each attends to its own") {
   }
 }
 TEST_CASE("several query tokens, on tensor cores") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check_shared<64, bfloat16, bfloat16>({.group = 4, .attended = ugly, .splits = splits});
     check_shared<128, bfloat16, bfloat16>({.group = 1, .attended = ugly, .splits = splits});
     check_shared<96, float16, float16>({.group = 7, .attended = ugly, .splits = splits});
@@ -114,7 +115,7 @@ TEST_CASE("several query tokens, on tensor cores") {
   }
 }
 TEST_CASE("several query tokens: peaked logits, ties, capped ones and infinities") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check_shared<64, float>({.group = 4, .attended = ugly, .splits = splits, .look = kind::peaked});
     check_shared<64, float>({.group = 4, .attended = ugly, .splits = splits, .cap = 1.5f});
     check_shared<64, float>({.group = 4, .attended = ugly, .splits = splits, .look = kind::with_infinities});
@@ -124,7 +125,7 @@ TEST_CASE("several query tokens: peaked logits, ties, capped ones and infinities
   }
 }
 TEST_CASE("several query tokens: sinks, with and without a cap") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check_shared<64, float, float, true>({.group = 4, .attended = ugly, .splits = splits});
     check_shared<64, bfloat16, bfloat16, true>(
         {.group = 4, .attended = ugly, .splits = splits, .cap = 1.5f, .scale = 0.2f});

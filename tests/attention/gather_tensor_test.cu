@@ -8,6 +8,7 @@
 
 #include "attention/gathering.hpp"
 #include "support/mutations.hpp"
+#include "support/stride.hpp"
 
 namespace {
 
@@ -109,7 +110,7 @@ TEST_CASE("tensor cores: split over blocks") {
   }
 }
 TEST_CASE("tensor cores: peaked logits, ties and capped ones") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = tile_edges, .splits = splits, .look = kind::peaked});
     check<128, 16, float16, float16>({.group = 16, .attended = tile_edges, .splits = splits, .look = kind::peaked});
     check<64, 8, bfloat16, bfloat16>({.group = 8, .attended = tile_edges, .splits = splits, .look = kind::ties});
@@ -118,13 +119,13 @@ TEST_CASE("tensor cores: peaked logits, ties and capped ones") {
   }
 }
 TEST_CASE("tensor cores: sinks, with and without a cap") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = tile_edges, .splits = splits});
     check<64, 8, bfloat16, bfloat16, true>({.group = 8, .attended = tile_edges, .splits = splits, .cap = 1.5f});
   }
 }
 TEST_CASE("tensor cores: NaN and infinities reach the outputs that they reach in books, and no others") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check<64, 8, bfloat16, bfloat16>(
         {.group = 8, .attended = tile_edges, .splits = splits, .look = kind::with_infinities});
     check<128, 8, float16, float16>(
@@ -158,7 +159,7 @@ void check_means(index_t splits) {
 }
 
 TEST_CASE("tensor cores: what is exact stays exact") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check_means<64, bfloat16, bfloat16>(splits);
     check_means<96, float16, float16>(splits);
     check_means<96, float8, bfloat16>(splits);

@@ -7,6 +7,7 @@
 
 #include "attention/gathering.hpp"
 #include "support/mutations.hpp"
+#include "support/stride.hpp"
 
 namespace {
 
@@ -36,7 +37,7 @@ template <class T, class Number>
 void check_latents(problem p) {
   p.kv_heads = 1;
   p.attended = short_lengths;
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     p.splits = splits;
     p.group = 16;
     check<576, 16, T, Number, false, latents>(p);
@@ -65,7 +66,7 @@ TEST_CASE("widths for which tiles are small, or blocks have fewer warps") {
   check<256, 8, float8, bfloat16, false, values_in_keys<256>>({.group = 8, .kv_heads = 1, .attended = short_lengths});
 }
 TEST_CASE("values that are narrower than keys") {
-  for (const index_t splits : {1, 3}) {
+  for (const index_t splits : some_of<index_t>({1, 3})) {
     check<192, 8, bfloat16, bfloat16, false, values_apart<128>>(
         {.group = 8, .attended = short_lengths, .splits = splits});
     check<192, 8, float8, bfloat16, false, values_apart<128>>(
