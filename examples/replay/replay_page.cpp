@@ -40,7 +40,8 @@ std::vector<std::pair<std::string, std::string>> figures_of(const replay_result&
     rows.emplace_back("hits in memory", percent(result.tiers->hit_rate()));
     rows.emplace_back("moved to it, MiB", mib(result.tiers->bytes_in));
   }
-  if (!result.conclusive() && !result.baseline()) rows.emplace_back("conclusion", "none: nothing was left out");
+  if (!result.conclusive() && !result.baseline())
+    rows.emplace_back("conclusion", std::string("none: ") + result.reason());
   return rows;
 }
 
