@@ -53,7 +53,7 @@ void replay_page::write(std::ostream& out, const trace& from, const std::string&
   report::page page("zoomr: a replay" + (model.empty() ? model : " of " + model), command, results.size());
   const std::vector<std::string> pieces = pieces_of(from);
   for (std::size_t i = 0; i < results.size(); ++i)
-    page.add(recorders_[i], {results[i].policy, results[i].options, pieces, figures_of(results[i])});
+    page.add(recorders_[i], {results[i].policy, results[i].options, pieces, figures_of(results[i]), true});
   page.write(out);
 }
 
