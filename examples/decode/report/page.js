@@ -388,7 +388,7 @@ class View extends Plot {
     if (!follow) return;
     const box = text.getBoundingClientRect(), place = (state.crossed ? spans[r] : this.ranges[0]).getBoundingClientRect();
     const line = Math.min(place.height, 28), middle = place.top + line / 2 - box.top - box.height / 2;
-    if (Math.abs(middle) > box.height / 2 - line) text.scrollTop += middle;
+    if (Math.abs(middle) > box.height / 2 - 1.5 * line) text.scrollTop += middle;
   }
   // In words what is known of a segment.
   describe(r) {
@@ -502,7 +502,8 @@ function addAnswers() {
     const differs = run !== one && same < Math.max(answer.length, whole.length);
     const said = make("div", {class: "answer", tabindex: "0", role: "region", "aria-label": `Answer of ${run.policy}`},
       ...(differs ? [answer.slice(0, same), make("mark", {}, answer.slice(same))] : [answer]));
-    const note = run === one ? "" : differs ? `as ${one.policy} for ${same} characters` : `as ${one.policy}`;
+    const note = run === one ? "" : !differs ? `as ${one.policy}` : answer.slice(0, same).trim()
+      ? `as ${one.policy} at first` : `other than ${one.policy}`;
     byId("answers").append(make("article", {}, make("h3", {}, own.length ? run.policy : "The recorded text"),
       ...(note ? [make("p", {class: "sub"}, note)] : []), said));
   }
