@@ -28,17 +28,17 @@ def read(paths):
         try:
             with open(path, encoding="utf-8") as file:
                 said = json.load(file)
-            here, repetitions = said["context"], [one for one in said["benchmarks"] if one["run_type"] == "iteration"]
+            build, rows_read = said["context"], [row for row in said["benchmarks"] if row["run_type"] == "iteration"]
         except (OSError, ValueError, KeyError, TypeError) as fault:
             raise Incomparable(f"{path}: no results of a benchmark ({fault})") from fault
         for name in (*SAME, "commit"):
-            if context and here.get(name) != context.get(name):
-                raise Incomparable(f"{path}: its {name} is {here.get(name)}, that of {paths[0]} {context.get(name)}")
-        context = context or here
-        for one in repetitions:
-            if not one.get("error_occurred"):
-                time = one["real_time"] * MICROSECONDS[one["time_unit"]]
-                rows.setdefault(one["run_name"].split("/iterations:")[0].split("/min_time:")[0], []).append(time)
+            if context and build.get(name) != context.get(name):
+                raise Incomparable(f"{path}: its {name} is {build.get(name)}, that of {paths[0]} {context.get(name)}")
+        context = context or build
+        for row in rows_read:
+            if not row.get("error_occurred"):
+                time = row["real_time"] * MICROSECONDS[row["time_unit"]]
+                rows.setdefault(row["run_name"].split("/iterations:")[0].split("/min_time:")[0], []).append(time)
     return context, rows
 
 
@@ -54,8 +54,8 @@ def compare(before, after):
         if name not in after:
             continue
         (low, was, high), (new_low, new, new_high) = middle(before[name]), middle(after[name])
-        apart = "slower" if new_low > high else "faster" if new_high < low else "within noise"
-        lines.append((name, f"{was:.2f}", f"{new:.2f}", f"{new / was:.3f}", apart))
+        verdict = "slower" if new_low > high else "faster" if new_high < low else "within noise"
+        lines.append((name, f"{was:.2f}", f"{new:.2f}", f"{new / was:.3f}", verdict))
     return lines
 
 
@@ -68,20 +68,21 @@ def main():
         (old, before), (new, after) = read(given.before), read(given.after)
         for name in SAME:
             if old.get(name) != new.get(name):
-                raise Incomparable(f"{name} is {old.get(name)} before and {new.get(name)} after: only the commits may differ")
+                raise Incomparable(f"{name} is {old.get(name)} before and {new.get(name)} after: "
+                                   "only the commits may differ")
         lines = compare(before, after)
         if not lines:
             raise Incomparable("no row is in both")
-    except Incomparable as why:
-        print(f"commits.py: {why}", file=sys.stderr)
+    except Incomparable as fault:
+        print(f"commits.py: {fault}", file=sys.stderr)
         return 2
     for side, context in (("before", old), ("after", new)):
         print(f"{side}: {context.get('commit', 'unknown')}")
     lines.insert(0, ("row", "before, us", "after, us", "ratio", ""))
     widths = [max(len(line[column]) for line in lines) for column in range(5)]
     for line in lines:
-        print("  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:4], widths[1:4])), line[4]])
-              .rstrip())
+        cells = (cell.rjust(width) for cell, width in zip(line[1:4], widths[1:4]))
+        print("  ".join([line[0].ljust(widths[0]), *cells, line[4]]).rstrip())
     missing = sorted((before.keys() | after.keys()) - (before.keys() & after.keys()))
     if missing:
         print(f"in one of them alone, or failed: {', '.join(missing)}")

@@ -31,9 +31,9 @@ class Commits(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def test_what_is_more_than_chance_is_said(self):
-        one = self.results("one", {"a": [9, 10, 11], "b": [9, 10, 11], "c": [9, 10, 11], "gone": [1]})
-        two = self.results("two", {"a": [19, 20, 21], "b": [8, 10.5, 12], "c": [4, 5, 6]})
-        status, said = self.say([one], [two])
+        old = self.results("one", {"a": [9, 10, 11], "b": [9, 10, 11], "c": [9, 10, 11], "gone": [1]})
+        new = self.results("two", {"a": [19, 20, 21], "b": [8, 10.5, 12], "c": [4, 5, 6]})
+        status, said = self.say([old], [new])
         self.assertEqual(status, 0, said)
         self.assertRegex(said, r"(?m)^a +10[.]00 +20[.]00 +2[.]000  slower$")
         self.assertRegex(said, r"(?m)^b .* 1[.]050  within noise$")
@@ -45,14 +45,14 @@ class Commits(unittest.TestCase):
         self.assertRegex(self.say(runs, [self.results("two", {"a": [30]})])[1], r"(?m)^a +30[.]00 +30[.]00 +1[.]000 ")
 
     def test_what_cannot_be_compared_is_refused(self):
-        one = self.results("one", {"a": [1]})
+        old = self.results("one", {"a": [1]})
         for context in ({"flags": "-O2"}, {"processor_path": "avx512"}, {"compiler": "Clang 14"}, {"host_name": "g"}):
-            status, said = self.say([one], [self.results("two", {"a": [1]}, **context)])
+            status, said = self.say([old], [self.results("two", {"a": [1]}, **context)])
             self.assertEqual(status, 2, said)
             self.assertIn(f"{next(iter(context))} is", said)
-        self.assertIn("no row is in both", self.say([one], [self.results("two", {"b": [1]})])[1])
-        self.assertIn("its commit is", self.say([one, self.results("two", {"a": [1]})], [one])[1])
-        self.assertIn("no results of a benchmark", self.say([__file__], [one])[1])
+        self.assertIn("no row is in both", self.say([old], [self.results("two", {"b": [1]})])[1])
+        self.assertIn("its commit is", self.say([old, self.results("two", {"a": [1]})], [old])[1])
+        self.assertIn("no results of a benchmark", self.say([__file__], [old])[1])
 
 
 if __name__ == "__main__":

@@ -106,11 +106,11 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   for (const row& each : rows()) {
-    auto* const made =
+    auto* const registered =
         benchmark::RegisterBenchmark(each.name.c_str(), [&each](benchmark::State& state) { report(state, each); });
-    made->UseManualTime()->Unit(benchmark::kMicrosecond)->DisplayAggregatesOnly();
-    if (!by_time) made->Iterations(each.iterations);
-    if (!repeated) made->Repetitions(5);
+    registered->UseManualTime()->Unit(benchmark::kMicrosecond)->DisplayAggregatesOnly();
+    if (!by_time) registered->Iterations(each.iterations);
+    if (!repeated) registered->Repetitions(5);
   }
   whole_json file;
   benchmark::RunSpecifiedBenchmarks(nullptr, to_file && as_json ? &file : nullptr);

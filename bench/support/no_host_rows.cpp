@@ -20,11 +20,11 @@ struct scene {
 result run(scene& from, int iterations) {
   from.left -= iterations;
   if (from.left < 0 || iterations > own_iterations) throw std::logic_error("more iterations than there is room for");
-  result of;
-  of.seconds.assign(static_cast<std::size_t>(iterations), 1e-3);
-  of.bytes = 8;
-  of.figures = {{"two", 2}};
-  return of;
+  result measured;
+  measured.seconds.assign(static_cast<std::size_t>(iterations), 1e-3);
+  measured.bytes = 8;
+  measured.figures = {{"two", 2}};
+  return measured;
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ void print_advice(std::ostream& out, const std::vector<named_policy>& policies,
   shown.print(out);
   for (const std::size_t i : front) out << "\n// " << results[i].policy << '\n' << cpp_value(policies[i].choice);
   if (front.empty()) {
-    const bool dense = std::any_of(results.begin(), results.end(), [](const auto& one) { return one.dense; });
+    const bool dense = std::any_of(results.begin(), results.end(), [](const auto& result) { return result.dense; });
     out << "none: no policy left out anything, since "
         << (dense ? "the trace is too short, or has none but dense layers" : "the trace is too short") << '\n';
   }

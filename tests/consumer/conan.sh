@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes the Conan package of SOURCE, in a store below FOLDER, and builds and runs a program with it. Exit status 77 where
-# there is no conan.
+# Makes the Conan package of SOURCE, in a store below FOLDER, and builds and runs a program with it. Exit status 77
+# where there is no conan.
 # conan.sh SOURCE FOLDER COMPILER
 set -eu
 source=$1 folder=$2 compiler=$3

@@ -10,4 +10,5 @@ if PATH="$folder/nothing" "$cmake" -G Ninja -S "$source" -B "$folder/built" >"$f
   exit 1
 fi
 tr -s ' \n' ' ' <"$folder/said" >"$folder/line"
-grep -q 'cmake --preset NAME -G "Unix Makefiles" && cmake --build --preset NAME' "$folder/line" || { cat "$folder/said"; exit 1; }
+grep -q 'cmake --preset NAME -G "Unix Makefiles" && cmake --build --preset NAME' "$folder/line" ||
+  { cat "$folder/said"; exit 1; }

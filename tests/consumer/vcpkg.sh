@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the vcpkg port of SOURCE below FOLDER, for find_package: by vcpkg, or where there is none by stand-ins for what
-# the port calls of it.
+# Installs the vcpkg port of SOURCE below FOLDER, for find_package: by vcpkg, or where there is none by stand-ins for
+# what the port calls of it.
 # vcpkg.sh SOURCE FOLDER CMAKE
 set -eu
 source=$1 folder=$2 cmake=$3

@@ -491,19 +491,19 @@ function mark() {
 
 // What each has written, and how far it is what the first one has.
 function addAnswers() {
-  const own = runs.filter((run) => !run.given), [one] = own.length ? own : runs;
+  const own = runs.filter((run) => !run.given), [compared] = own.length ? own : runs;
   const text = (run) => run.words.slice(run.prompt).join("");
-  const others = runs.some((run) => run.given) ? runs.filter((run) => run.given && run !== one) : [];
-  for (const run of own.length ? own : [one]) {
-    const answer = text(run), whole = text(one);
+  const others = runs.some((run) => run.given) ? runs.filter((run) => run.given && run !== compared) : [];
+  for (const run of own.length ? own : [compared]) {
+    const answer = text(run), whole = text(compared);
     let same = 0;
     while (same < answer.length && answer[same] === whole[same]) ++same;
     if (answer.charCodeAt(same) >> 10 === 55) --same;  // not within a surrogate pair
-    const differs = run !== one && same < Math.max(answer.length, whole.length);
+    const differs = run !== compared && same < Math.max(answer.length, whole.length);
     const said = make("div", {class: "answer", tabindex: "0", role: "region", "aria-label": `Answer of ${run.policy}`},
       ...(differs ? [answer.slice(0, same), make("mark", {}, answer.slice(same))] : [answer]));
-    const note = run === one ? "" : !differs ? `as ${one.policy}` : answer.slice(0, same).trim()
-      ? `as ${one.policy} at first` : `other than ${one.policy}`;
+    const note = run === compared ? "" : !differs ? `as ${compared.policy}` : answer.slice(0, same).trim()
+      ? `as ${compared.policy} at first` : `other than ${compared.policy}`;
     byId("answers").append(make("article", {}, make("h3", {}, own.length ? run.policy : "The recorded text"),
       ...(note ? [make("p", {class: "sub"}, note)] : []), said));
   }
