@@ -61,6 +61,9 @@ class device_scene {
   std::pair<std::vector<bfloat16>, std::vector<float>> answers() const { return {out_.values(), lse_.values()}; }
   void forget() { fill_with_noise(out_.data(), out_.size(), 98), fill_with_noise(lse_.data(), lse_.size(), 99); }
 
+  /// Too few tokens are left for the iterations of a row and for what is checked.
+  bool used_up() const { return position_ + (toy ? 1 : 64) > limits_.max_tokens; }
+
   const cache_type& cache() const { return cache_; }
   const device_inputs& inputs() const { return inputs_; }
   index_t position() const { return position_; }

@@ -46,6 +46,7 @@ class host_scene {
   host_scene(const Policy& policy, index_t context, bool thoughts, const zoomr::executor& on = {},
              const engine_layout& lies = {"", false, zoomr::page_tokens})
       : says_(host_text(context, thoughts)),
+        room_(context + slack),
         pages_of_engine_(context, lies),
         cache_(model, policy, limits(context, on)),
         seq_(cache_.open()) {
@@ -57,6 +58,8 @@ class host_scene {
   }
 
   const zoomr::statistics& stats() const { return cache_.stats(seq_); }
+  /// Too few tokens are left for the iterations of a row and the one that is checked.
+  bool used_up() const { return position_ + 25 > room_; }
 
   /// @return  seconds of the step, without the making of its inputs
   double advance(index_t tokens) {
@@ -113,12 +116,13 @@ class host_scene {
 
  private:
   static constexpr zoomr::shape model{1, heads, kv_heads, head_dim};
+  static constexpr index_t slack = 512;  // tokens after the context
 
   // The pool of an engine, and the block table of its sequence: nothing where the cache has pages.
   struct engine_side {
     engine_side(index_t context, const engine_layout& lies) {
       if (zoomr::pool_of<decltype(Policy::placement), T>::owns_pages) return;
-      const index_t pages = (context + 512) / lies.page_tokens + 1;
+      const index_t pages = (context + slack) / lies.page_tokens + 1;
       for (index_t page = 0; page < pages; ++page) table.push_back(page);
       if (lies.shuffled) std::shuffle(table.begin(), table.end(), std::mt19937(1));
       numbers = zoomr::buffer<T>(std::int64_t{2} * pages * lies.page_tokens * kv_heads * head_dim);
@@ -135,7 +139,7 @@ class host_scene {
   zoomr::config limits(index_t context, const zoomr::executor& on) const {
     zoomr::config made;
     made.engine = pages_of_engine_.memory;
-    made.max_tokens = context + 512;
+    made.max_tokens = context + slack;
     made.threads = on;
     made.classes = text::classes;
     static constexpr std::array<float, std::size_t{heads}> first_head_votes{1.0f};
@@ -154,6 +158,7 @@ class host_scene {
   }
 
   text says_;
+  index_t room_;
   engine_side pages_of_engine_;
   zoomr::kv_cache<Policy, T> cache_;
   zoomr::sequence seq_;

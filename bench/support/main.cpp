@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the rows to Google Benchmark: fixed iterations, five repetitions, times measured by the rows themselves.
+// Gives the rows to Google Benchmark: fixed iterations and five repetitions, unless --benchmark_min_time or
+// --benchmark_repetitions say otherwise. Times are measured by the rows themselves.
 #include <benchmark/benchmark.h>
+#include <zoomr/core/cpu_path.hpp>
 
+#include <algorithm>    // std::min
+#include <cmath>        // std::llround
 #include <cstdio>       // std::puts
 #include <iostream>     // std::cout
 #include <string_view>  // std::string_view
 
+#include "built.hpp"
+#include "commit.hpp"
 #include "kernels.hpp"
 #include "rows.hpp"
 #if !defined(ZOOMR_BENCH_HOST)
@@ -27,12 +33,40 @@ class whole_json : public benchmark::JSONReporter {
   }
 };
 
+/// So many iterations of a row, never more at once than it has by itself: a scene has room for as many.
+zoomr_bench::result measure(const zoomr_bench::row& row, benchmark::IterationCount iterations) {
+  zoomr_bench::result sum;
+  for (benchmark::IterationCount left = iterations; left > 0;) {
+    const auto part = static_cast<int>(std::min<benchmark::IterationCount>(left, row.iterations));
+    const zoomr_bench::result more = row.run(part);
+    left -= part;
+    const double share = static_cast<double>(part) / static_cast<double>(iterations);
+    sum.seconds.insert(sum.seconds.end(), more.seconds.begin(), more.seconds.end());
+    sum.bytes += share * more.bytes;
+    sum.tokens = more.tokens;
+    sum.figures.resize(more.figures.size());
+    for (std::size_t i = 0; i < more.figures.size(); ++i) {
+      sum.figures[i].first = more.figures[i].first;
+      sum.figures[i].second += share * more.figures[i].second;
+    }
+  }
+  return sum;
+}
+
+/// What tells two measurements apart, beside the machine.
+void describe_build() {
+  benchmark::AddCustomContext("commit", ZOOMR_BENCH_COMMIT);
+  benchmark::AddCustomContext("compiler", ZOOMR_BENCH_COMPILER);
+  benchmark::AddCustomContext("flags", ZOOMR_BENCH_FLAGS);
+  benchmark::AddCustomContext("processor_path", zoomr::name_of(zoomr::fastest_cpu_path()));
+}
+
 void report(benchmark::State& state, const zoomr_bench::row& row) {
   try {
-    const zoomr_bench::result of = row.run(static_cast<int>(state.max_iterations));
+    const zoomr_bench::result of = measure(row, state.max_iterations);
     auto seconds = of.seconds.begin();
     for (auto _ : state) state.SetIterationTime(*seconds++);
-    if (of.bytes > 0) state.SetBytesProcessed(static_cast<std::int64_t>(of.bytes) * state.iterations());
+    if (of.bytes > 0) state.SetBytesProcessed(std::llround(of.bytes * static_cast<double>(state.iterations())));
     if (of.tokens > 0)
       state.counters["tokens_per_second"] =
           benchmark::Counter(of.tokens * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
@@ -49,11 +83,14 @@ void report(benchmark::State& state, const zoomr_bench::row& row) {
 
 int main(int argc, char** argv) {
   using namespace zoomr_bench;
-  bool to_file = false, as_json = true;  // Google Benchmark takes a reporter of ours only where there is such a file
+  bool to_file = false, as_json = true;    // Google Benchmark takes a reporter of ours only where there is such a file
+  bool by_time = false, repeated = false;  // what a benchmark says by itself goes before what the command line says
   for (int a = 1; a < argc; ++a) {
     const std::string_view option = argv[a];
     to_file = to_file || option.starts_with("--benchmark_out=");
     if (option.starts_with("--benchmark_out_format=")) as_json = option.ends_with("=json");
+    by_time = by_time || option.starts_with("--benchmark_min_time=");
+    repeated = repeated || option.starts_with("--benchmark_repetitions=");
   }
 #if defined(ZOOMR_BENCH_HOST)
   add_host_rows();
@@ -65,15 +102,15 @@ int main(int argc, char** argv) {
   }
   add_device_rows();
 #endif
+  describe_build();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   for (const row& each : rows()) {
-    benchmark::RegisterBenchmark(each.name.c_str(), [&each](benchmark::State& state) { report(state, each); })
-        ->Iterations(each.iterations)
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond)
-        ->Repetitions(5)
-        ->DisplayAggregatesOnly();
+    auto* const registered =
+        benchmark::RegisterBenchmark(each.name.c_str(), [&each](benchmark::State& state) { report(state, each); });
+    registered->UseManualTime()->Unit(benchmark::kMicrosecond)->DisplayAggregatesOnly();
+    if (!by_time) registered->Iterations(each.iterations);
+    if (!repeated) registered->Repetitions(5);
   }
   whole_json file;
   benchmark::RunSpecifiedBenchmarks(nullptr, to_file && as_json ? &file : nullptr);

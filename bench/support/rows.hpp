@@ -71,12 +71,15 @@ inline kept_thing& last_kept() {
   return last;
 }
 
-/// What `make` makes for `key`, kept until another key is asked for: repetitions and neighbouring rows share it, and
-/// only one is in memory.
+/// What `make` makes for `key`, kept until another key is asked for, or until it says that it is `used_up`: repetitions
+/// and neighbouring rows share it, and only one is in memory.
 template <class T, class Make>
 std::shared_ptr<T> kept(const std::string& key, Make make) {
   kept_thing& last = last_kept();
-  if (last.key != key || !last.held.has_value()) {
+  bool missing = last.key != key || !last.held.has_value();
+  if constexpr (requires(const T& thing) { thing.used_up(); })
+    missing = missing || std::any_cast<std::shared_ptr<T>&>(last.held)->used_up();
+  if (missing) {
     last.held.reset();  // first, or both would be in memory
     last.key = key;
     last.held = std::shared_ptr<T>(make());

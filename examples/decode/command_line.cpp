@@ -161,7 +161,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
 std::vector<policy_choice> choices(const options& given) {
   std::vector<policy_choice> all;
   for (const std::string& name : given.policies) {
-    for (const index_t budget : given.budgets.empty() ? std::vector<index_t>{0} : given.budgets) {
+    const bool own = given.budgets.empty() || !takes_budget(name);
+    for (const index_t budget : own ? std::vector<index_t>{0} : given.budgets) {
       all.push_back({name, budget, given.settings});
     }
   }

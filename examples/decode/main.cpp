@@ -97,6 +97,7 @@ void decode_text(const options& given) {
     if (!given.json && all.size() > 1) {
       std::cout << "--- " << choice.name;
       if (choice.budget > 0) std::cout << ", budget " << choice.budget;
+      if (!work.text.empty()) std::cout << ", passing the text of the first";
       std::cout << '\n';
     }
     const auto logits = for_run(work, given.logits_file, choice);

@@ -68,6 +68,13 @@ std::string option_names(Policy policy) {
   return names_of_options(options_of(policy));
 }
 
+/// Whether a number sets how much a preset attends to: not of `full`.
+inline bool takes_budget(const std::string& name) {
+  bool takes = true;
+  zoomr::presets::with_name(name, [&](const auto& preset) { takes = std::string(preset.limits) != "nothing"; });
+  return takes;
+}
+
 /// Calls visit(policy) with the policy of that name, its budget and settings applied.
 /// @throws  input_error if there is no such policy, or if its options cannot work together
 template <class Visit>

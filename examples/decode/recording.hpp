@@ -36,8 +36,11 @@ class recording {
   }
 
   void add_to(report::page& page, const tokenizer& words, const run_report& ran) const {
-    report::run_text said{
-        ran.budget > 0 ? ran.policy + "@" + std::to_string(ran.budget) : ran.policy, ran.options, {}, figures(ran)};
+    report::run_text said{ran.budget > 0 ? ran.policy + "@" + std::to_string(ran.budget) : ran.policy,
+                          ran.options,
+                          {},
+                          figures(ran),
+                          ran.given_text()};
     text_stream stream(words, false);
     for (const token_id id : ids_) said.pieces.push_back(stream.push(id));
     if (!said.pieces.empty()) said.pieces.back() += stream.finish();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
+#include <algorithm>  // std::any_of
+
+#include "policies.hpp"
 #include "table.hpp"
 
 namespace decode {
@@ -33,10 +36,21 @@ nlohmann::ordered_json to_json(const run_report& run) {
   return out;
 }
 
+namespace {
+
+/// Of the tokens that were given to it, those that it would have written.
+std::string own_share(const run_report& run) {
+  return std::to_string(run.own_tokens) + " of " + std::to_string(run.tokens.size());
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> figures(const run_report& run) {
   const zoomr::statistics& stats = run.stats;
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"budget", run.budget > 0 ? std::to_string(run.budget) : "the preset's"},
+      {"budget", run.budget > 0             ? std::to_string(run.budget)
+                 : takes_budget(run.policy) ? "the preset's"
+                                            : "none"},
       {"prompt + later tokens", std::to_string(stats.prompt_tokens) + " + " + std::to_string(stats.tokens)},
       {"attended tokens, mean", fixed(run.attended_mean, 1)}};
   const auto add = [&](bool known, const char* name, const std::string& value) {
@@ -44,8 +58,7 @@ std::vector<std::pair<std::string, std::string>> figures(const run_report& run) 
   };
   const auto percent = [](double share) { return fixed(100 * share, 1) + " %"; };
   add(stats.captured_count > 0, "captured mass", percent(stats.captured()));
-  add(run.more.contains("own_tokens"), "tokens it would write too",
-      std::to_string(run.own_tokens) + " of " + std::to_string(run.tokens.size()));
+  add(run.given_text(), "tokens it would write too", own_share(run));
   add(stats.agreeability_count > 0, "agreeability", fixed(stats.agreeability(), 3));
   add(stats.entropy_count > 0, "entropy, bits", fixed(stats.entropy(), 2));
   add(true, "choices", std::to_string(stats.refreshes));
@@ -75,19 +88,30 @@ void print_table(std::ostream& out, const std::vector<run_report>& runs) {
   for (const run_report& run : runs) {
     if (full == nullptr && run.policy == "full") full = &run;
   }
-  table figures({"policy", "budget", "tokens/s", "attended", "details KiB", "summaries KiB", "metadata KiB", "peak KiB",
-                 "peak/full"});
+  const bool one_text = std::any_of(runs.begin(), runs.end(), [](const auto& run) { return run.given_text(); });
+  std::vector<std::string> head = {"policy",        "budget",       "tokens/s", "attended", "details KiB",
+                                   "summaries KiB", "metadata KiB", "peak KiB", "peak/full"};
+  if (one_text) head.push_back("would write too");
+  table figures(head);
   for (const run_report& run : runs) {
     const bool compared = full != nullptr && full->device_peak > 0;
-    figures.add(
-        {run.policy, run.budget > 0 ? std::to_string(run.budget) : "-", fixed(run.tokens_per_second(), 1),
-         fixed(run.attended_mean, 1), kib(run.bytes.details), kib(run.bytes.summaries), kib(run.bytes.metadata),
-         kib(run.device_peak),
-         compared
-             ? fixed(100.0 * static_cast<double>(run.device_peak) / static_cast<double>(full->device_peak), 0) + " %"
-             : "-"});
+    std::vector<std::string> line = {
+        run.policy,
+        run.budget > 0 ? std::to_string(run.budget) : "-",
+        fixed(run.tokens_per_second(), 1),
+        fixed(run.attended_mean, 1),
+        kib(run.bytes.details),
+        kib(run.bytes.summaries),
+        kib(run.bytes.metadata),
+        kib(run.device_peak),
+        compared
+            ? fixed(100.0 * static_cast<double>(run.device_peak) / static_cast<double>(full->device_peak), 0) + " %"
+            : "-"};
+    if (one_text) line.push_back(run.given_text() ? own_share(run) : "all");
+    figures.add(line);
   }
   figures.print(out);
+  if (one_text) out << "All policies passed the text of the first (--same-text).\n";
 }
 
 }  // namespace decode

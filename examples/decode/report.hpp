@@ -32,6 +32,8 @@ struct run_report {
   std::string options;                                             // all fields of the policy
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // what a task measures beside
 
+  /// It has passed the text of another run.
+  bool given_text() const { return more.contains("own_tokens"); }
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(steps) / seconds : 0; }
 };
 

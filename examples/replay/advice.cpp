@@ -152,7 +152,11 @@ void print_advice(std::ostream& out, const std::vector<named_policy>& policies,
   }
   shown.print(out);
   for (const std::size_t i : front) out << "\n// " << results[i].policy << '\n' << cpp_value(policies[i].choice);
-  if (front.empty()) out << "none: no policy left out anything, since the trace is too short\n";
+  if (front.empty()) {
+    const bool dense = std::any_of(results.begin(), results.end(), [](const auto& result) { return result.dense; });
+    out << "none: no policy left out anything, since "
+        << (dense ? "the trace is too short, or has none but dense layers" : "the trace is too short") << '\n';
+  }
   if (front.size() == 1 && results[front[0]].baseline() && results[front[0]].tiers)
     out << "\nAll of it fits on this device, so that nothing else pays: name fewer bytes, or no --device-bytes.\n";
 }

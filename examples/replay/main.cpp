@@ -39,6 +39,9 @@ std::vector<replay_result> play_all(trace& from, const std::vector<named_policy>
     const std::vector<named_policy> some(
         left.begin() + static_cast<std::ptrdiff_t>(first),
         left.begin() + static_cast<std::ptrdiff_t>(std::min(first + most, left.size())));
+    if (some.size() < left.size())
+      bar.part("policies " + std::to_string(first + 1) + " to " + std::to_string(first + some.size()) + " of " +
+               std::to_string(left.size()));
     watcher seen{[&](double share) {
                    const double before = static_cast<double>(first), here = static_cast<double>(some.size());
                    bar.at((before + share * here) / static_cast<double>(left.size()));

@@ -83,7 +83,8 @@ std::unique_ptr<player> open(const Policy& policy, const std::string& text, cons
   const zoomr::shape& model = from.facts().model;
   expect_classes(policy, text, from);
   zoomr::config limits = config_of(policy, from, shared, text);
-  opened known{text, decode::describe(policy), report::facts_of(policy, from.facts().tokens), chunk_of(policy)};
+  opened known{text, decode::describe(policy), report::facts_of(policy, from.facts().tokens), chunk_of(policy),
+               policy.zone.dense_layers >= model.layers};
   known.facts.model = model;
   known.facts.layers = from.facts().layers;
   known.facts.query_heads = model.layers * model.heads;

@@ -88,6 +88,7 @@ class player_of final : public player {
     made.stats = cache_.stats(seq_);
     made.attended_mean = made.stats.attended_mean(model_);
     made.queries = made.stats.tokens * static_cast<std::int64_t>(sums_.size());
+    made.dense = known_.dense;
     made.active = active_;
     made.active_tokens = active_tokens_;
     for (const head_sums& one : sums_) made.heads.push_back(one.means(made.stats.tokens));

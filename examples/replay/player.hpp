@@ -64,6 +64,7 @@ struct opened {
   std::string text, options;
   report::policy_facts facts;
   index_t chunk = 256;  // tokens of a prompt that pass together
+  bool dense = false;   // the policy leaves out nothing in any layer that the trace has
 };
 
 /// The player of a cache that is there.

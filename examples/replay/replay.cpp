@@ -5,6 +5,7 @@
 #include <memory>     // std::unique_ptr
 
 #include "../decode/input_error.hpp"
+#include "../decode/policies.hpp"
 #include "../studies/evaluate/policy_spec.hpp"
 
 namespace replay {
@@ -17,13 +18,6 @@ index_t tokens_at_once(const trace_facts& facts) {
   constexpr std::int64_t most = 32 << 20;  // bytes of their rows
   const std::int64_t bytes = facts.row_numbers() * facts.model.layers * 4;
   return static_cast<index_t>(std::clamp<std::int64_t>(most / bytes, 8, 64));
-}
-
-/// A number sets how much a preset attends to.
-bool takes_budget(const std::string& name) {
-  bool takes = true;
-  zoomr::presets::with_name(name, [&](const auto& preset) { takes = std::string(preset.limits) != "nothing"; });
-  return takes;
 }
 
 /// Bytes of what is read, and of full attention.
@@ -68,7 +62,7 @@ std::vector<named_policy> named_policies(const std::vector<std::string>& texts, 
   std::vector<named_policy> all;
   for (const std::string& text : texts) {
     const decode::policy_choice choice = decode::read_policy(text);
-    const bool own = choice.budget > 0 || budgets.empty() || !takes_budget(choice.name);
+    const bool own = choice.budget > 0 || budgets.empty() || !decode::takes_budget(choice.name);
     for (const index_t budget : own ? std::vector<index_t>{choice.budget} : budgets) {
       named_policy one{choice.name, choice};
       one.choice.budget = budget;

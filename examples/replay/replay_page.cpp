@@ -40,7 +40,8 @@ std::vector<std::pair<std::string, std::string>> figures_of(const replay_result&
     rows.emplace_back("hits in memory", percent(result.tiers->hit_rate()));
     rows.emplace_back("moved to it, MiB", mib(result.tiers->bytes_in));
   }
-  if (!result.conclusive() && !result.baseline()) rows.emplace_back("conclusion", "none: nothing was left out");
+  if (!result.conclusive() && !result.baseline())
+    rows.emplace_back("conclusion", std::string("none: ") + result.reason());
   return rows;
 }
 
@@ -52,7 +53,7 @@ void replay_page::write(std::ostream& out, const trace& from, const std::string&
   report::page page("zoomr: a replay" + (model.empty() ? model : " of " + model), command, results.size());
   const std::vector<std::string> pieces = pieces_of(from);
   for (std::size_t i = 0; i < results.size(); ++i)
-    page.add(recorders_[i], {results[i].policy, results[i].options, pieces, figures_of(results[i])});
+    page.add(recorders_[i], {results[i].policy, results[i].options, pieces, figures_of(results[i]), true});
   page.write(out);
 }
 

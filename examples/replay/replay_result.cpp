@@ -65,12 +65,10 @@ bool operator==(const replay_result& a, const replay_result& b) { return to_json
 
 ordered_json to_json(const replay_result& result, index_t heads) {
   const head_figures all = result.all_heads();
-  ordered_json out = {{"policy", result.policy},
-                      {"options", result.options},
-                      {"queries", result.queries},
-                      {"active", result.active},
-                      {"active_tokens", result.active_tokens},
-                      {"conclusive", result.conclusive()}};
+  ordered_json out = {
+      {"policy", result.policy},          {"options", result.options}, {"dense", result.dense},
+      {"queries", result.queries},        {"active", result.active},   {"active_tokens", result.active_tokens},
+      {"conclusive", result.conclusive()}};
   for (const auto& [name, member] : figures) out[name] = all.*member;
   out["seconds"] = result.seconds;
   out["stats"] = members_of(result.stats);
@@ -94,6 +92,7 @@ replay_result read_result(const nlohmann::json& value, const std::string& where)
   try {
     value.at("policy").get_to(result.policy);
     value.at("options").get_to(result.options);
+    result.dense = value.value("dense", false);
     value.at("queries").get_to(result.queries);
     value.at("active").get_to(result.active);
     value.at("active_tokens").get_to(result.active_tokens);

@@ -30,6 +30,7 @@ struct head_figures {
 struct replay_result {
   std::string policy;               // as the command line names it, with its budget
   std::string options;              // all fields of the policy
+  bool dense = false;               // all layers of the trace are among those in which it attends to everything
   std::int64_t queries = 0;         // of all query heads
   std::int64_t active = 0;          // those for which something was left out
   index_t active_tokens = 0;        // tokens of which a query was so
@@ -46,6 +47,10 @@ struct replay_result {
   bool conclusive() const { return active > 0; }
   /// It attends to everything whatever there is: the baseline, which need not leave out anything.
   bool baseline() const { return policy == "full" || policy.starts_with("full@") || policy.starts_with("full+"); }
+  /// Why nothing follows from the figures of one that is not conclusive.
+  const char* reason() const {
+    return dense ? "the trace has none but its dense layers" : "the trace is too short for it";
+  }
   double active_share() const {
     return queries == 0 ? 0.0 : static_cast<double>(active) / static_cast<double>(queries);
   }

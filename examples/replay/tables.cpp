@@ -55,7 +55,7 @@ void print_table(std::ostream& out, const trace_facts& facts, const std::vector<
   for (const replay_result& result : results) {
     if (result.conclusive() || result.baseline()) continue;
     out << result.policy << ": no conclusion, since it left out nothing in any of " << result.queries
-        << " queries: the trace is too short for it\n";
+        << " queries: " << result.reason() << '\n';
   }
 }
 

@@ -38,7 +38,7 @@ class Output(unittest.TestCase):
         done = self.generate("--policy", "full,zoomr_one_pass,sentence_kv", "--budget", "64", "96", "--json")
         runs = json.loads(done.stdout)["runs"]
         self.assertEqual([(r["policy"], r["budget"]) for r in runs],
-                         [(p, b) for p in ("full", "zoomr_one_pass", "sentence_kv") for b in (64, 96)])
+                         [("full", None)] + [(p, b) for p in ("zoomr_one_pass", "sentence_kv") for b in (64, 96)])
         for r in runs:
             self.assertEqual(set(r["bytes"]), {"details", "summaries", "metadata"})
             self.assertEqual(len(r["tokens"]), 12)
@@ -184,12 +184,23 @@ class Output(unittest.TestCase):
             self.assertEqual((page["tokens"], page["prompt"], page["steps"]), (len(data["texts"][0]), 3, 12))
             self.assertGreater(said["stats"]["captured"], 0)
             self.assertEqual(len(page["levels"]["lanes"]), 4)
+        self.assertEqual([page["given"] for page in data["runs"]], [False, True, True])
         self.assertNotIn("own_tokens", runs[0])  # it wrote them all
         self.assertEqual(runs[1]["own_tokens"], 12)
         self.assertLess(runs[2]["own_tokens"], 12)  # it sees one token
         self.assertEqual(turned["steps"], 12 + 1 + 12)  # a turn is one step
         self.assertEqual(sum(turned["positions"][1::2]), turned["steps"])
         self.assertEqual(len(turned["positions"]), 4)
+
+    def test_the_table_says_whose_text_it_is(self):
+        done = self.generate("--policy", "full,window", "--budget", 8, "--same-text")
+        self.assertIn("--- full\n", done.stdout)  # which takes no budget
+        self.assertIn("--- window, budget 8, passing the text of the first\n", done.stdout)
+        full, window, says = done.stdout.splitlines()[-3:]
+        self.assertEqual(full.split()[:2] + full.split()[-1:], ["full", "-", "all"])
+        self.assertRegex(window, "^window .* [0-9]+ of 12$")
+        self.assertEqual(says, "All policies passed the text of the first (--same-text).")
+        self.assertNotIn("same-text", self.generate("--policy", "full,window").stdout)
 
     def test_a_page_says_no_where_nothing_can_be_recorded(self):
         for said, *arguments in (("--report: only the host's choices are shown", "--device", "cuda"),

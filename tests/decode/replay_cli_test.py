@@ -246,6 +246,32 @@ class Replay(unittest.TestCase):
         with open(self.path("json")) as f:
             self.assertEqual([r["conclusive"] for r in json.load(f)["runs"]], [False, True])
 
+    def test_dense_layers_are_not_called_a_trace_that_is_too_short(self):
+        """The trace has two layers, as many as are dense under quest."""
+        trace = self.written(WHOLE.bytes())
+        policies = ("--policy", "quest@32,quest@1024+zones.dense_layers=1")
+        done = run(*trace, *policies, "--report", self.path("page"), "--json", self.path("json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        dense, short = done.stdout.splitlines()[-2:]
+        self.assertIn("quest@32: no conclusion", dense)
+        self.assertTrue(dense.endswith(": the trace has none but its dense layers"), dense)
+        self.assertTrue(short.endswith(": the trace is too short for it"), short)
+        with open(self.path("page"), encoding="utf-8") as f:
+            page = f.read()
+        self.assertIn("none: the trace has none but its dense layers", page)
+        self.assertIn("none: the trace is too short for it", page)
+        with open(self.path("json")) as f:
+            self.assertEqual([r["dense"] for r in json.load(f)["runs"]], [True, False])
+        for _ in range(2):  # played, and found in the file
+            again = run(*trace, *policies, "--resume", self.path("kept"))
+            self.assertEqual(again.stdout.splitlines()[-2:], [dense, short])
+
+    def test_without_a_terminal_each_part_of_the_work_has_a_line(self):
+        done = run(*self.written(WHOLE.bytes()), "--advise", "--policy", "full,window@24,window@48", "--at-once", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.splitlines(), ["zoomr-replay: policies 1 to 2 of 3",
+                                                    "zoomr-replay: policies 3 to 3 of 3"])
+
     def test_sentences_end_where_the_text_has_marks_if_nothing_else_says_so(self):
         changed = without("token_classes")
         words = [b"a.", b"b", b" c", b"d"] * 40

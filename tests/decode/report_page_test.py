@@ -7,9 +7,11 @@ that of `zoomr-replay --report`.
 Without Chromium nothing is tested, and it says so with status 77.
 """
 import array
+import base64
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,8 +54,32 @@ def large_page(path):
            "levels": {"stride": 1, "lanes": list(range(layers)), "classes": classes}, "in_memory": None,
            "choices": {"unit": "share", "stride": 1, "list": [[s, s % layers, 9000, 1, s // 20, 0.5]
                                                               for s in range(0, steps, 8)]}, "series": series}
-    data = {"zoomr_report": 1, "title": "large", "command": "none", "runs": [run],
-            "texts": [[f" word{t}" if t % 15 else "\n" for t in range(tokens)]]}
+    write_page(path, [run], [[f" word{t}" if t % 15 else "\n" for t in range(tokens)]])
+
+
+def small_run(name, words, text, prompt, levels, given=False):
+    """A run in two layers of 24 KV heads, over pieces of four tokens.
+
+    levels: of each piece, how many of the 48 lanes read it at each step at which it is closed, and the level
+    """
+    tokens = len(words)
+    steps, pieces = tokens - prompt, [-1, -1, -1, 0, -1]
+    classes = [[] for _ in range(48)]
+    for begin in range(0, tokens - 4, 4):
+        since = max(0, begin + 4 - prompt)
+        pieces += [begin, begin + 4, begin + 4, since, begin // 4]
+        lanes, level = levels(begin // 4)
+        for lane in range(lanes if since < steps else 0):
+            classes[lane] += [begin // 4 + 1, 1, since, steps - since, level]
+    return {"policy": name, "options": "", "text": text, "given": given, "figures": [["budget", "8"]], "prompt": prompt,
+            "tokens": tokens, "steps": steps, "positions": [prompt, steps], "per": "kv_head", "layers": [0, 1],
+            "kv_heads": 24, "group": 1, "query_heads": 48, "pieces": pieces,
+            "levels": {"stride": 1, "lanes": list(range(48)), "classes": classes}, "in_memory": None, "choices": None,
+            "series": {"stride": 1, "attended": [48 * 8] * steps}}
+
+
+def write_page(path, runs, texts):
+    data = {"zoomr_report": 1, "title": "made", "command": "none", "runs": runs, "texts": texts}
 
     def read(name):
         with open(os.path.join(REPORT, name), encoding="utf-8") as file:
@@ -128,7 +154,7 @@ class Page(unittest.TestCase):
     def test_all_runs_are_shown_with_their_figures_and_the_command(self):
         self.open()
         run = self.tab.run
-        self.assertEqual(run("[...document.querySelectorAll('article h3')].map((one) => one.textContent)"), POLICIES)
+        self.assertEqual(run("[...document.querySelectorAll('.run h3')].map((one) => one.textContent)"), POLICIES)
         self.assertEqual(run("[...document.querySelectorAll('tbody th')].map((one) => one.textContent)"), POLICIES)
         self.assertIn("captured mass", run("document.getElementById('figures').textContent"))
         self.assertIn("--same-text --audit", run("document.getElementById('command').textContent"))
@@ -198,7 +224,7 @@ class Page(unittest.TestCase):
         # Tab comes to each of them, in the order of the page
         self.tab.run("document.activeElement.blur()")
         order = []
-        for _ in range(40):
+        for _ in range(60):
             self.tab.call("Input.dispatchKeyEvent", type="rawKeyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
             order.append(self.tab.run("document.activeElement.id || document.activeElement.className"))
         for name in ("layer", "head", "step", "plot", "text"):
@@ -217,7 +243,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.tab.run("views[2].run.lanes"), [self.tab.run("data.runs[2].kv_heads")])
         self.tab.run("document.querySelectorAll('#shown input')[0].click()")
         self.frame()
-        self.assertEqual(self.tab.run("getComputedStyle(document.querySelector('article')).display"), "none")
+        self.assertEqual(self.tab.run("getComputedStyle(document.querySelector('.run')).display"), "none")
         self.assertIn("KV heads", whole)
 
     def test_what_is_shown_is_what_the_data_say(self):
@@ -283,6 +309,87 @@ class Page(unittest.TestCase):
                 self.assertGreaterEqual(worst, 4.5, f"{scheme}: {where}")
             back = self.tab.run("getComputedStyle(document.body).backgroundColor")
             self.assertEqual(int(back[4:].split(",")[0]) > 128, scheme == "light")
+
+    def small(self, *runs, texts):
+        path = os.path.join(self.folder.name, "small.html")
+        write_page(path, list(runs), texts)
+        self.open(path)
+
+    def test_the_cursor_begins_where_all_have_a_token(self):
+        texts = [[f" word{t}" for t in range(tokens)] for tokens in (200, 60)]
+        self.small(*(small_run(f"p{i}", text, i, 20, lambda piece: (48, 3)) for i, text in enumerate(texts)), texts=texts)
+        self.assertEqual(self.where(), 59)
+        for i in range(2):
+            self.assertIn("word56 word57 word58 word59", self.detail(i))
+
+    def test_text_is_as_strong_as_the_share_of_heads_that_read_it(self):
+        words = [f" word{t}" for t in range(40)]
+        lanes = [1, 12, 24, 36, 48, 48]
+        for level, kind in ((7, "k3"), (3, "k1")):
+            self.small(small_run("p", words, 0, 20, lambda piece: (lanes[piece] if piece < 6 else 0, level)), texts=[words])
+            self.frame()
+            of = "[...document.querySelectorAll('.text span')].slice(0, 6)"
+            self.assertEqual(self.tab.run(f"{of}[0].className"), f"{kind} s1")
+            shades = self.tab.run(f"{of}.map((one) => [...one.classList].find((name) => name.startsWith('s')).slice(1))")
+            self.assertEqual(shades, ["1", "2", "4", "6", "8", "8"])
+            self.assertEqual(self.tab.run(f"new Set({of}.map((one) => getComputedStyle(one).backgroundColor)).size"), 5)
+        self.assertIn("stronger: in more of the layers and KV heads", self.tab.run("document.getElementById('legend').textContent"))
+
+    def test_the_text_follows_the_cross(self):
+        words = [f" word{t}" if t % 7 else "\n" for t in range(1200)]
+        self.small(small_run("p", words, 0, 20, lambda piece: (48, 3)), texts=[words])
+        inside = """(() => { const box = document.querySelector('.text').getBoundingClientRect();
+                             const at = document.querySelector('.text .at').getBoundingClientRect();
+                             return box.top <= at.top && at.bottom <= box.bottom; })()"""
+        self.frame()
+        self.assertTrue(self.tab.run(inside))  # the token that reads
+        self.tab.run("document.querySelector('.run .plot').focus()")
+        for _ in range(8):
+            self.tab.key("ArrowUp", shift=True)
+        self.assertIn("tokens 876 – 879", self.detail(0))
+        self.assertTrue(self.tab.run(inside))
+        left, top, width, height = self.place(".run .plot")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.tab.mouse(kind, left + width - 5, top + 3, button="left", clickCount=1)
+        self.frame()
+        self.assertTrue(self.tab.run(inside))
+        self.assertLess(self.tab.run("document.querySelector('.text').scrollTop"), 2000)
+
+    def test_answers_stand_side_by_side(self):
+        texts = [[" the", " question"] * 10 + [" an", " answer", " of", end] for end in (" one", " two")]
+        runs = [small_run(f"p{i}", text, i, 20, lambda piece: (48, 3)) for i, text in enumerate(texts)]
+        self.small(*runs, texts=texts)
+        said = "[...document.querySelectorAll('#answers article')]"
+        self.assertEqual(self.tab.run(f"{said}.map((one) => one.querySelector('.answer').textContent)"),
+                         [" an answer of one", " an answer of two"])
+        self.assertEqual(self.tab.run("[...document.querySelectorAll('#answers mark')].map((one) => one.textContent)"), ["two"])
+        self.assertEqual(self.tab.run(f"new Set({said}.map((one) => one.getBoundingClientRect().top)).size"), 1)
+
+    def test_the_same_text_is_said_to_be_one(self):
+        self.open()
+        said = "[...document.querySelectorAll('#answers article')]"
+        self.assertEqual(self.tab.run(f"{said}.map((one) => one.querySelector('h3').textContent)"), ["full"])
+        self.assertIn("All others pass this text too", self.tab.run("document.getElementById('same').textContent"))
+        self.assertIn("the same for all", self.tab.run("document.getElementById('lead').textContent"))
+
+    def test_words_are_found(self):
+        words = [" Needle." if t in (90, 700) else f" word{t}" for t in range(1200)]
+        self.small(small_run("p", words, 0, 20, lambda piece: (48, 3)), texts=[words])
+        self.tab.run("""(() => { const one = document.getElementById('find'); one.focus(); one.value = 'needle.';
+                                 one.dispatchEvent(new Event('input')); })()""")
+        for number, token in (("1", 90), ("2", 700), ("1", 90)):
+            self.assertIn(f"tokens {token // 4 * 4} – {token // 4 * 4 + 3}", self.detail(0))
+            self.assertEqual(self.tab.run("document.getElementById('found').textContent"), f"{number} of 2")
+            self.tab.key("Enter")
+        self.assertEqual(self.tab.run("[...CSS.highlights.get('found')].map(String)"), ["Needle."] * 2)
+        self.tab.run("""(() => { const one = document.getElementById('find'); one.value = 'word(';
+                                 one.dispatchEvent(new Event('input')); })()""")
+        self.assertEqual(self.tab.run("document.getElementById('found').textContent"), "not there")
+
+    def test_it_is_printed_on_two_pages(self):
+        self.open()
+        made = self.tab.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
+        self.assertEqual(len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"]))), 2)
 
     def test_a_phone_needs_no_scrolling_to_the_side(self):
         self.tab.size(400, 800, phone=True)
@@ -372,7 +479,7 @@ class ReplayPage(unittest.TestCase):
 
     def test_it_has_all_layers_policies_and_the_text(self):
         run = self.tab.run
-        names = run("[...document.querySelectorAll('article h3')].map((one) => one.textContent)")
+        names = run("[...document.querySelectorAll('.run h3')].map((one) => one.textContent)")
         self.assertEqual(names, self.policies)
         figures = run("document.getElementById('figures').textContent")
         for word in ("error of outputs, mean", "captured mass", "keys with the largest logits"):
@@ -384,7 +491,7 @@ class ReplayPage(unittest.TestCase):
             self.assertEqual(run(f"data.runs[{i}].levels.lanes.length"), 24 * 2)
             self.assertEqual([run(f"data.runs[{i}].{name}") for name in ("prompt", "tokens", "steps")], [40, 200, 160])
             self.assertEqual(run(f"data.runs[{i}].series.attended.reduce((a, b) => a + b)"), made["stats"]["attended"])
-            self.assertGreater(run(f"(() => {{ const one = document.querySelectorAll('article canvas')[{2 * i}];"
+            self.assertGreater(run(f"(() => {{ const one = document.querySelectorAll('.run canvas')[{2 * i}];"
                                    "return new Set(new Uint32Array(one.getContext('2d').getImageData(0, 0, one.width,"
                                    " one.height).data.buffer)).size; })()"), 3)
         self.assertEqual(self.tab.complaints(), [])

@@ -36,6 +36,7 @@ void page::add(const recorder& recorded, const run_text& said) {
     bytes += nlohmann::ordered_json(piece).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size() + 1;
   nlohmann::ordered_json run = {{"policy", said.policy}, {"options", said.options}};
   run["text"] = place(data_["texts"], said.pieces);
+  run["given"] = said.given;
   auto figures = nlohmann::ordered_json::array();
   for (const auto& [name, value] : said.figures) figures.push_back({name, value});
   run["figures"] = std::move(figures);

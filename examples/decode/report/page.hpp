@@ -19,6 +19,7 @@ struct run_text {
   std::string options;                                       // all fields of the policy
   std::vector<std::string> pieces;                           // [tokens]  together they are the text
   std::vector<std::pair<std::string, std::string>> figures;  // a row of the table each: its name, as it is shown
+  bool given = false;                                        // another one wrote the text
 };
 
 /// A document of the schema in docs/report.md.

@@ -4,6 +4,8 @@
 
 const MIP = 8;    // columns of a picture that are one in its coarse copy
 const AXIS = 18;  // pixels under a timeline
+const SHADES = 8;  // of a colour in the text, page.css has them
+const FOUND = 500;  // places that are marked at most
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4], [1, 2]];  // beside 6 colours: 42 kinds of line
 // Charts: value(counter of a column, steps of the column, run); what is not known stays as it was.
 const METRICS = [
@@ -151,11 +153,12 @@ class Run {
 }
 
 let runs = [], views = [], charts = [], first = 0, last = 1, wanted = null;
-const state = {layer: -1, head: -1, position: 0, at: 0, zoom: 1, left: 0, pinned: false};
+const state = {layer: -1, head: -1, position: 0, at: 0, zoom: 1, left: 0, pinned: false, crossed: false};
 const shown = () => views.filter((view) => !view.card.hidden);
 const visible = () => (last - first) / state.zoom;
 
-// @param what  lanes: others are shown; base: another part, size or colours; reveal: the cursor is scrolled to
+// @param what  lanes: others are shown; base: another part, size or colours; reveal: the cursor is scrolled to; follow:
+//              texts are scrolled to the token that reads, or to the segment under the cross if that has moved last
 function redraw(what) {
   if (wanted) return void Object.assign(wanted, what);
   wanted = {...what};
@@ -165,7 +168,7 @@ function redraw(what) {
     for (const view of shown()) {
       if (now.lanes) view.run.show(state.layer, state.head);
       if (now.lanes || now.base) view.drawBase();
-      view.drawCursor(now.reveal);
+      view.drawCursor(now.reveal, now.follow);
     }
     for (const chart of charts) chart.draw(now.lanes || now.base);
     const word = (shown()[0] || views[0]).run.words[state.position];
@@ -179,11 +182,12 @@ function zoom(factor, around = state.position + .5) {
   pan(around - share * visible() - state.left);
 }
 function pan(by) { state.left = clamp(state.left + by, first, last - visible()), redraw({base: true}); }
-function moveTo(position, at = state.at, reveal = true) {
+function moveTo(position, at = state.at, reveal = true, follow = true) {
+  state.crossed = at !== state.at || (state.crossed && Math.floor(position) === state.position);
   state.position = clamp(Math.floor(position), first, last - 1), state.at = at;
   if (reveal && (state.position < state.left || state.position >= state.left + visible()))
     pan(state.position - visible() / 2 - state.left);
-  redraw(reveal ? {reveal} : {});
+  redraw({...(reveal && {reveal}), ...(follow && {follow})});
 }
 // To the next token, or the one before, for which something else is chosen.
 function change(by) {
@@ -269,13 +273,24 @@ class View extends Plot {
     const row = rows[clamp(Math.floor(this.top + y / this.rowHeight), 0, rows.length - 1)];
     moveTo(this.positionAt(event), row.begin, false);
   }
+  // @param place  in the text, in UTF-16 units
+  setPoint(range, end, place) {
+    const {starts, rows} = this.run;
+    let low = 0, high = rows.length;
+    while (low + 1 < high) {
+      const middle = (low + high) >> 1;
+      starts[rows[middle].begin] <= place ? low = middle : high = middle;
+    }
+    const node = this.spans[low].firstChild;
+    if (node) range[end](node, clamp(place - starts[rows[low].begin], 0, node.length));
+  }
   pointText(event) {
     const place = document.caretPositionFromPoint?.(event.clientX, event.clientY);
     const {starts, rows, prompt} = this.run, row = rows[place?.offsetNode.parentNode?.dataset?.row];
     if (!row) return;
     let token = row.begin;
     while (token + 1 < row.end && starts[token + 1] <= starts[row.begin] + place.offset) ++token;
-    moveTo(token < prompt ? state.position : token, token, false);
+    moveTo(token < prompt ? state.position : token, token, false, false);  // the text stays under the pointer
   }
   other(by) {
     const {run} = this;
@@ -335,7 +350,7 @@ class View extends Plot {
     }
     return image;
   }
-  drawCursor(reveal) {
+  drawCursor(reveal, follow) {
     const r = this.run.rowAt(state.at);
     if (reveal && (r < this.top || r + 1 > this.top + this.plot / this.rowHeight)) {
       this.top = Math.max(0, r - this.plot / this.rowHeight / 2);
@@ -345,17 +360,19 @@ class View extends Plot {
     if (x >= this.gutter - 1 && x < this.width)
       pen.strokeRect(x + .5, .5, Math.max(1, this.xOf(state.position + 1) - x - 1), this.plot - 1);
     if (y >= 0 && y < this.plot) pen.strokeRect(.5, y + .5, this.width - 1, Math.max(2, this.rowHeight - 1));
-    this.drawText(r, reveal);
+    this.drawText(r, follow);
     this.describe(r);
   }
-  // A piece that is not closed yet is open, as far as it is there.
-  drawText(r, reveal) {
+  // A piece that is not closed yet is open, as far as it is there. A colour is as strong as the timeline's: by the share
+  // of the lanes.
+  drawText(r, follow) {
     const {run, spans, text} = this, {read, chosen} = run.fine, {position} = state;
     const column = run.columnOf(position), step = run.stepOf(position), open = spans.length - 1;
     run.rows.forEach((row, i) => {
       const at = (step < row.since ? open : i) * run.columns + column, there = column >= 0 && row.begin <= position;
       const kind = !there ? 0 : chosen[at] > 0 ? 3 : read[at] > 170 ? 2 : read[at] > 0 ? 1 : 0;
-      const kinds = `k${kind}${i === r ? " at" : ""}`;
+      const shade = Math.max(1, Math.round(SHADES * (kind === 3 ? chosen[at] : read[at]) / 255));
+      const kinds = `k${kind}${kind ? ` s${shade}` : ""}${i === r ? " at" : ""}`;
       if (kinds !== this.kinds[i]) spans[i].className = this.kinds[i] = kinds;
     });
     const token = Math.min(position, run.tokens - 1), row = run.rows[run.rowAt(token)];
@@ -368,9 +385,10 @@ class View extends Plot {
     });
     ["token", "later"].forEach((name, i) => window.Highlight &&
       CSS.highlights.set(name, new Highlight(...shown().flatMap((view) => (view.ranges ? [view.ranges[i]] : [])))));
-    const box = text.getBoundingClientRect(), place = this.ranges[0].getBoundingClientRect();
-    const middle = place.top - box.top - box.height / 2;
-    if (reveal && Math.abs(middle) > box.height / 2 - place.height) text.scrollTop += middle;
+    if (!follow) return;
+    const box = text.getBoundingClientRect(), place = (state.crossed ? spans[r] : this.ranges[0]).getBoundingClientRect();
+    const line = Math.min(place.height, 28), middle = place.top + line / 2 - box.top - box.height / 2;
+    if (Math.abs(middle) > box.height / 2 - 1.5 * line) text.scrollTop += middle;
   }
   // In words what is known of a segment.
   describe(r) {
@@ -436,6 +454,63 @@ class Chart extends Plot {
   }
 }
 
+// Where the words that are looked for are, in the text of the first run that is shown.
+const search = {words: "", run: null, places: [], number: -1};
+function find(by) {
+  const words = byId("find").value, run = (shown()[0] || views[0]).run;
+  if (words !== search.words || run !== search.run) {
+    const text = run.words.join(""), sought = words && new RegExp(words.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"), "gi");
+    const places = sought ? [...text.matchAll(sought)].map((match) => match.index) : [];
+    Object.assign(search, {words, run, places, number: -1});
+    mark();
+  }
+  const {places} = search;
+  if (places.length > 0) {
+    search.number = (Math.max(search.number, by < 0 ? 0 : -1) + by + places.length) % places.length;
+    let low = 0, high = run.tokens;  // the token at a place of the text
+    while (low + 1 < high) {
+      const middle = (low + high) >> 1;
+      run.starts[middle] <= places[search.number] ? low = middle : high = middle;
+    }
+    state.pinned = true, state.at = -1;  // the cross goes there, even to where it is
+    moveTo(Math.max(state.position, low), low);
+  }
+  byId("found").textContent = !words ? "" : places.length ? `${search.number + 1} of ${places.length}` : "not there";
+}
+// Marks them in all texts that are the same.
+function mark() {
+  const {words, run, places} = search;
+  const ranges = views.filter((view) => view.run.words === run.words).flatMap((view) =>
+    places.slice(0, FOUND).map((place) => {
+      const range = new Range();
+      view.setPoint(range, "setStart", place), view.setPoint(range, "setEnd", place + words.length);
+      return range;
+    }));
+  if (window.Highlight) CSS.highlights.set("found", new Highlight(...ranges));
+}
+
+// What each has written, and how far it is what the first one has.
+function addAnswers() {
+  const own = runs.filter((run) => !run.given), [compared] = own.length ? own : runs;
+  const text = (run) => run.words.slice(run.prompt).join("");
+  const others = runs.some((run) => run.given) ? runs.filter((run) => run.given && run !== compared) : [];
+  for (const run of own.length ? own : [compared]) {
+    const answer = text(run), whole = text(compared);
+    let same = 0;
+    while (same < answer.length && answer[same] === whole[same]) ++same;
+    if (answer.charCodeAt(same) >> 10 === 55) --same;  // not within a surrogate pair
+    const differs = run !== compared && same < Math.max(answer.length, whole.length);
+    const said = make("div", {class: "answer", tabindex: "0", role: "region", "aria-label": `Answer of ${run.policy}`},
+      ...(differs ? [answer.slice(0, same), make("mark", {}, answer.slice(same))] : [answer]));
+    const note = run === compared ? "" : !differs ? `as ${compared.policy}` : answer.slice(0, same).trim()
+      ? `as ${compared.policy} at first` : `other than ${compared.policy}`;
+    byId("answers").append(make("article", {}, make("h3", {}, own.length ? run.policy : "The recorded text"),
+      ...(note ? [make("p", {class: "sub"}, note)] : []), said));
+  }
+  byId("same").textContent = !others.length ? "" : own.length
+    ? `All others pass this text too, so that columns are comparable; what they would have written is in the figures.`
+    : `All policies pass the recorded text.`;
+}
 function addFigures() {
   const most = [...runs].sort((a, b) => b.figures.length - a.figures.length);  // in whose order they stand
   const names = [...new Set(most.flatMap((run) => run.figures.map(([name]) => name)))];
@@ -478,6 +553,9 @@ function addControls() {
     box.onchange = () => { view.card.hidden = !box.checked; redraw({lanes: true}); };
     byId("shown").append(make("label", {}, box, ` ${view.run.policy}`));
   }
+  byId("find").oninput = () => find(1);
+  byId("find").onkeydown = (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); };
+  byId("next").onclick = () => find(1), byId("previous").onclick = () => find(-1);
   for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).onchange = () => pan(0);
   new ResizeObserver(() => pan(0)).observe(byId("runs"));
 }
@@ -488,11 +566,13 @@ function start() {
   runs = data.runs.map((raw) => new Run(raw, data.texts[raw.text]));
   first = Math.min(...runs.map((run) => run.prompt)), last = Math.max(first + 1, ...runs.map((run) => run.tokens));
   byId("lead").textContent = `${runs.length === 1 ? "One policy" : `${runs.length} policies`}, a prompt of ` +
-    `${runs[0].prompt} tokens, ${last - first} after it${data.texts.length > 1 ? "; each policy wrote its own" : ""}.`;
+    `${runs[0].prompt} tokens, ${last - first} after it` +
+    `${data.texts.length > 1 ? "; each policy wrote its own" : runs.some((run) => run.given) ? ", the same for all" : ""}.`;
   views = runs.map((run) => new View(run));
   byId("runs").append(...views.map((view) => view.card));
-  Object.assign(state, {left: first, position: last - 1, at: last});
-  addFigures(), addCharts(), addControls();
-  redraw({lanes: true});
+  const read = Math.max(first, Math.min(...runs.map((run) => run.tokens)) - 1);  // the last token that all have
+  Object.assign(state, {left: first, position: read, at: read});
+  addFigures(), addAnswers(), addCharts(), addControls();
+  redraw({lanes: true, follow: true});
 }
 requestAnimationFrame(() => setTimeout(start));  // what needs no data is painted before
