@@ -2,9 +2,10 @@
 // A cache of one storage type, with all presets.
 #pragma once
 
-#include <algorithm>  // std::copy_n, std::max
-#include <optional>   // std::optional
-#include <string>     // std::string
+#include <optional>     // std::optional
+#include <string>       // std::string
+#include <tuple>        // std::tuple
+#include <type_traits>  // std::is_same_v
 
 #include "../../decode/policies.hpp"
 #include "cache.hpp"
@@ -29,6 +30,34 @@ struct layer_kinds {
   }
 };
 
+#ifdef ZOOMR_GGML_POLICIES
+namespace chosen {
+using namespace zoomr::presets;
+inline constexpr std::tuple policies(full, ZOOMR_GGML_POLICIES);
+}  // namespace chosen
+#define ZOOMR_GGML_TEXT(...) #__VA_ARGS__
+#define ZOOMR_GGML_NAMES(...) ZOOMR_GGML_TEXT(__VA_ARGS__)
+
+/// Some policies are of one type: `expect_compiled` goes by name.
+template <class Policy>
+inline constexpr bool is_compiled = std::apply(
+    [](const auto&... policy) { return (std::is_same_v<Policy, std::remove_cvref_t<decltype(policy)>> || ...); },
+    chosen::policies);
+
+inline void expect_compiled(const std::string& name) {
+  const std::string names = std::string(",") + ZOOMR_GGML_NAMES(ZOOMR_GGML_POLICIES) + ",";
+  bool known = false;
+  zoomr::presets::with_name(name, [&](const auto&) { known = true; });
+  if (!known || name == "full" || names.find("," + name + ",") != std::string::npos) return;
+  decode::fail("the policy ", name, " is not compiled: ZOOMR_GGML_POLICIES has full,",
+               names.substr(1, names.size() - 2));
+}
+#else
+template <class Policy>
+inline constexpr bool is_compiled = true;
+inline void expect_compiled(const std::string&) {}
+#endif
+
 template <class T>
 class typed_cache final : public cache {
   using groups = std::vector<zoomr::any_kv_cache<T>>;
@@ -40,16 +69,26 @@ class typed_cache final : public cache {
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   zoomr::sequence fork(zoomr::sequence from) override { return cache_.fork(from); }
   void rollback(zoomr::sequence seq, index_t tokens) override { cache_.rollback(seq, tokens); }
-  void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) override {
+  void erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) override {
     if (turn == nullptr) return cache_.erase(seq, span, zoomr::position_gap{});
     cache_.erase(seq, span, *turn);
   }
-  void shift(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation& turn) override {
+  void plan_erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) const override {
+    if (turn == nullptr) return cache_.plan_erase(seq, span, zoomr::position_gap{});
+    cache_.plan_erase(seq, span, *turn);
+  }
+  void shift(zoomr::sequence seq, zoomr::token_range span, const layer_rotation& turn) override {
     cache_.shift(seq, span, turn.distance(), turn);
   }
+  bool holds_all() const override { return cache_.holds_all(); }
+  bool evicts_while_decoding() const override { return cache_.evicts_while_decoding(); }
   void save(zoomr::sequence seq, zoomr::byte_sink& to) override { cache_.save(seq, to); }
   zoomr::byte_count save_bytes(zoomr::sequence seq) override { return cache_.save_bytes(seq); }
   zoomr::sequence load(zoomr::byte_source& from) override { return cache_.load(from); }
+  index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }
+  index_t model_position(zoomr::sequence seq, index_t token) const override {
+    return cache_.model_position(seq, token);
+  }
   bool in_prompt(zoomr::sequence seq) const override { return cache_.in_prompt(seq); }
   zoomr::statistics stats(zoomr::sequence seq) const override { return cache_.stats(seq); }
   zoomr::byte_count bytes(zoomr::sequence seq) const override { return cache_.bytes(seq).total(); }
@@ -105,8 +144,12 @@ class typed_cache final : public cache {
       if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
       own.limits.classes = settings.classes;
       own.limits.max_draft_tokens = longest_whole(settings);
+      expect_compiled(own.policy.name);
       decode::with_policy(own.policy, [&](const auto& policy) {
-        opened.push_back(zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>, T>(own.model, policy, own.limits));
+        using policy_type = std::remove_cvref_t<decltype(policy)>;
+        if constexpr (is_compiled<policy_type>) {
+          opened.push_back(zoomr::kv_cache<policy_type, T>(own.model, policy, own.limits));
+        }
       });
     }
     return opened;
