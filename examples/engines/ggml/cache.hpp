@@ -87,5 +87,10 @@ class cache {
 /// @throws decode::input_error, also where that policy or storage is not compiled; zoomr::precondition_error,
 ///         zoomr::error
 std::unique_ptr<cache> open_cache(const cache_settings& settings, storage stored);
+// Of one storage type: each is compiled in a source of its own.
+std::unique_ptr<cache> open_f32(const cache_settings& settings);
+std::unique_ptr<cache> open_f16(const cache_settings& settings);
+std::unique_ptr<cache> open_q8_0(const cache_settings& settings);
+std::unique_ptr<cache> open_q4_0(const cache_settings& settings);
 
 }  // namespace adaptor

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of one storage type, with all presets.
+// A cache of one storage type.
 #pragma once
 
-#include <optional>     // std::optional
-#include <string>       // std::string
-#include <tuple>        // std::tuple
-#include <type_traits>  // std::is_same_v
+#include <optional>  // std::optional
+#include <utility>   // std::move
 
-#include "../../decode/policies.hpp"
-#include "cache.hpp"
+#include "groups.hpp"
 
 namespace adaptor {
 
@@ -29,34 +26,6 @@ struct layer_kinds {
     }
   }
 };
-
-#ifdef ZOOMR_GGML_POLICIES
-namespace chosen {
-using namespace zoomr::presets;
-inline constexpr std::tuple policies(full, ZOOMR_GGML_POLICIES);
-}  // namespace chosen
-#define ZOOMR_GGML_TEXT(...) #__VA_ARGS__
-#define ZOOMR_GGML_NAMES(...) ZOOMR_GGML_TEXT(__VA_ARGS__)
-
-/// Some policies are of one type: `expect_compiled` goes by name.
-template <class Policy>
-inline constexpr bool is_compiled = std::apply(
-    [](const auto&... policy) { return (std::is_same_v<Policy, std::remove_cvref_t<decltype(policy)>> || ...); },
-    chosen::policies);
-
-inline void expect_compiled(const std::string& name) {
-  const std::string names = std::string(",") + ZOOMR_GGML_NAMES(ZOOMR_GGML_POLICIES) + ",";
-  bool known = false;
-  zoomr::presets::with_name(name, [&](const auto&) { known = true; });
-  if (!known || name == "full" || names.find("," + name + ",") != std::string::npos) return;
-  decode::fail("the policy ", name, " is not compiled: ZOOMR_GGML_POLICIES has full,",
-               names.substr(1, names.size() - 2));
-}
-#else
-template <class Policy>
-inline constexpr bool is_compiled = true;
-inline void expect_compiled(const std::string&) {}
-#endif
 
 template <class T>
 class typed_cache final : public cache {
@@ -127,11 +96,8 @@ class typed_cache final : public cache {
 
   // Where there are no later prompts, all of a graph.
   static index_t longest_whole(const cache_settings& settings) {
-    index_t most = settings.limits.max_draft_tokens;
-    decode::with_policy(settings.policy, [&](const auto& policy) {
-      if (policy.placement.frees_unreachable) most = settings.limits.max_batched_tokens;
-    });
-    return most;
+    const zoomr::config& limits = settings.limits;
+    return frees_unreachable(settings.policy) ? limits.max_batched_tokens : limits.max_draft_tokens;
   }
   static groups open_groups(const cache_settings& settings, const layer_kinds& kinds) {
     groups opened;
@@ -144,13 +110,7 @@ class typed_cache final : public cache {
       if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
       own.limits.classes = settings.classes;
       own.limits.max_draft_tokens = longest_whole(settings);
-      expect_compiled(own.policy.name);
-      decode::with_policy(own.policy, [&](const auto& policy) {
-        using policy_type = std::remove_cvref_t<decltype(policy)>;
-        if constexpr (is_compiled<policy_type>) {
-          opened.push_back(zoomr::kv_cache<policy_type, T>(own.model, policy, own.limits));
-        }
-      });
+      opened.push_back(open_group<T>(own));
     }
     return opened;
   }

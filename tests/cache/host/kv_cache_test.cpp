@@ -626,7 +626,7 @@ TEST_CASE("embeddings have no id of the tokenizer: they are as plain tokens, und
         }
       };
       pass();
-      const index_t accepted[] = {1, 1};
+      const std::vector<index_t> accepted{1, 1};
       if (step.needs_second_pass(view<const index_t>(accepted))) pass();
       step.commit(view<const index_t>(accepted));
     }
