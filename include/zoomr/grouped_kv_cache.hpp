@@ -7,7 +7,7 @@
 #include <zoomr/grouped_step.hpp>
 #include <zoomr/kv_cache.hpp>
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::min, std::ranges
 #include <memory>     // std::unique_ptr
 #include <string>     // std::to_string
 #include <utility>    // std::move
@@ -72,6 +72,14 @@ class grouped_kv_cache {
     std::vector<token_range> entries = erase_span(seq, positions, turn);
     if constexpr (!pool_type::owns_pages) return entries;
   }
+  /// As of `any_kv_cache`: whether it could be erased from all groups.
+  /// @param turn  as of `erase`
+  template <class Turn = detail::unturned>
+  void plan_erase(sequence seq, token_range positions, const Turn& turn = {}) const;
+  /// As of `any_kv_cache`, of all groups.
+  bool holds_all() const;
+  /// As of `any_kv_cache`, of any group.
+  bool evicts_while_decoding() const;
   /// As of `any_kv_cache`, in all groups or in none.
   /// @param turn  as of `erase`
   template <class Turn = detail::unturned>
@@ -100,6 +108,9 @@ class grouped_kv_cache {
   sequence load(byte_source&& from, view<const view<const index_t>> tables = {}) { return load(from, tables); }
 
   index_t tokens(sequence seq) const { return at(0).tokens(handle(expect_open(seq), 0)); }
+  index_t model_position(sequence seq, index_t position) const {
+    return at(0).model_position(handle(expect_open(seq), 0), position);
+  }
   bool in_prompt(sequence seq) const { return at(0).in_prompt(handle(expect_open(seq), 0)); }
 
   /// Bytes in use now; what the groups hold together.
@@ -116,12 +127,14 @@ class grouped_kv_cache {
   using pool_type = pool_of<Placement, T>;
   static constexpr const char* no_pages = "begin: each group has a block table of its own: hand over `tables`";
 
-  void expect_unused(sequence seq);
+  void expect_unused(sequence seq) const;
   // The first section of a saved sequence: which group each layer is in.
   template <class Archive>
   void group_table(Archive& archive) const;
   template <class Turn>
   std::vector<token_range> erase_span(sequence seq, token_range positions, const Turn& turn);
+  template <class Turn>
+  void plan_edit(index_t id, token_range positions, const Turn& turn, bool gap) const;
   index_t entries_of(index_t id, index_t g) const;
   // @return  what each group's edit has finished with
   template <template <class, class> class Edit, class Turn, class How>

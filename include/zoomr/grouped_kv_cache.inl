@@ -75,6 +75,37 @@ void grouped_kv_cache<T, Placement>::fork(sequence from, sequence into) {
 
 template <class T, class Placement>
 template <class Turn>
+void grouped_kv_cache<T, Placement>::plan_erase(sequence seq, token_range positions, const Turn& turn) const {
+  const index_t id = expect_open(seq);
+  expect_unused(seq);
+  if (!detail::needs_erasing(at(0).expect_unused(handle(id, 0)), positions)) {
+    each([&](cache_type& in, index_t g) { in.plan_erase(handle(id, g), positions); });
+  } else if constexpr (std::is_same_v<Turn, position_gap>) {
+    plan_edit(id, positions, detail::unturned{}, true);
+  } else {
+    plan_edit(id, positions, turn, false);
+  }
+}
+
+template <class T, class Placement>
+template <class Turn>
+void grouped_kv_cache<T, Placement>::plan_edit(index_t id, token_range positions, const Turn& turn, bool gap) const {
+  detail::group_edit<detail::span_erasure, pool_type, Turn> edited(turn, table());
+  each([&](cache_type& in, index_t g) { edited.prepare(*in.core_, handle(id, g).id, positions, gap); });
+}
+
+template <class T, class Placement>
+bool grouped_kv_cache<T, Placement>::holds_all() const {
+  return std::ranges::all_of(core_->groups, [](const cache_type& in) { return in.holds_all(); });
+}
+
+template <class T, class Placement>
+bool grouped_kv_cache<T, Placement>::evicts_while_decoding() const {
+  return std::ranges::any_of(core_->groups, [](const cache_type& in) { return in.evicts_while_decoding(); });
+}
+
+template <class T, class Placement>
+template <class Turn>
 void grouped_kv_cache<T, Placement>::shift(sequence seq, token_range positions, index_t distance, const Turn& turn) {
   expect_unused(seq);
   edit<detail::span_shift>(expect_open(seq), positions, turn, distance);
@@ -116,7 +147,7 @@ void grouped_kv_cache<T, Placement>::save(sequence seq, byte_sink& to) {
   const index_t id = expect_open(seq);
   for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
   detail::sink_of_part part(to);
-  detail::section_writer out(part, detail::groups_magic);
+  detail::section_writer out(&part, detail::groups_magic);
   group_table(out);
   out.finish();
   each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
@@ -139,9 +170,12 @@ void grouped_kv_cache<T, Placement>::group_table(Archive& archive) const {
 
 template <class T, class Placement>
 byte_count grouped_kv_cache<T, Placement>::save_bytes(sequence seq) {
-  detail::byte_counter counted;
-  save(seq, counted);
-  return counted.bytes();
+  const index_t id = expect_open(seq);
+  detail::section_writer counted(nullptr, detail::groups_magic);
+  group_table(counted);
+  byte_count bytes = counted.bytes();
+  each([&](cache_type& in, index_t g) { bytes += in.save_bytes(handle(id, g)); });
+  return bytes;
 }
 
 template <class T, class Placement>
@@ -176,7 +210,7 @@ statistics grouped_kv_cache<T, Placement>::stats(sequence seq) const {
 }
 
 template <class T, class Placement>
-void grouped_kv_cache<T, Placement>::expect_unused(sequence seq) {
+void grouped_kv_cache<T, Placement>::expect_unused(sequence seq) const {
   const index_t id = expect_open(seq);
   each([&](cache_type& in, index_t g) { in.expect_unused(handle(id, g)); });
 }

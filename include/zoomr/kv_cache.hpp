@@ -120,6 +120,21 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
     return erase_span(seq, positions, turn);
   }
 
+  /// Whether `erase` would do that: what it would throw is thrown, but for error(storage), and nothing changes. An
+  /// engine that cannot take back what it has noted of its own asks before, and may erase later: as long as no other
+  /// call has changed the cache, it can.
+  /// @throws as `erase`
+  /// @cost   O(segments after the span); no key is read
+  template <class Turn = detail::unturned>
+  void plan_erase(sequence seq, token_range positions, const Turn& turn = {}) const;
+
+  /// Whether a committed token stays until an edit takes it: the policy evicts none, and frees none that no query
+  /// reaches, and no window passes them. Then no span is refused because something of it is not held.
+  bool holds_all() const;
+  /// Whether the policy evicts tokens while decoding, so that a step takes drafts, and items that are `whole`, no
+  /// further than an eviction.
+  bool evicts_while_decoding() const;
+
   /// Moves the model positions of committed tokens by `distance`, and turns their keys by it, where they are. Nothing
   /// else changes, but summaries of these keys. Positions may not descend: a span moves as far as its neighbours. With
   /// the last token the next ones move too. What is remembered of queries stays as it was.
@@ -140,8 +155,8 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void save(sequence seq, byte_sink& to);
   void save(sequence seq, byte_sink&& to) { save(seq, to); }
   /// Bytes that `save` would write now, for engines that need a buffer before.
-  /// @throws as `save`
-  /// @cost   that of `save` to memory
+  /// @throws precondition_error while a step is in progress
+  /// @cost   O(tokens + pages * KV lanes): no key or value is read, and over tiers no page comes
   byte_count save_bytes(sequence seq);
   /// A new sequence, as the next one of `from` was when it was saved. Under the same policy every later bit is the
   /// same. Under another one segments and summaries are made again, and nothing is chosen yet.

@@ -76,6 +76,31 @@ void any_kv_cache<T, Placement>::block_table(sequence seq,
 
 template <class T, class Placement>
 template <class Turn>
+void any_kv_cache<T, Placement>::plan_erase(sequence seq, token_range positions, const Turn& turn) const {
+  const detail::sequence_state& state = base::expect_unused(seq);
+  if (!detail::needs_erasing(state, positions)) {
+    if (positions.size() > 0) core_->expect_known(state, positions.first);
+  } else if constexpr (std::is_same_v<Turn, position_gap>) {
+    detail::span_erasure(*core_, seq.id, positions, detail::unturned{}, true).prepare();
+  } else {
+    detail::expect_turns(turn, base::model());
+    detail::span_erasure(*core_, seq.id, positions, turn, false).prepare();
+  }
+}
+
+template <class T, class Placement>
+bool any_kv_cache<T, Placement>::holds_all() const {
+  return core_->sizes.kept == 0 && !detail::frees_passed_pages(core_->policy, core_->limits) &&
+         !detail::frees_unreachable_pages(core_->policy, core_->limits);
+}
+
+template <class T, class Placement>
+bool any_kv_cache<T, Placement>::evicts_while_decoding() const {
+  return core_->sizes.kept > 0 && core_->policy.evict.while_decoding;
+}
+
+template <class T, class Placement>
+template <class Turn>
 void any_kv_cache<T, Placement>::shift(sequence seq, token_range positions, index_t distance, const Turn& turn) {
   expect_unused(seq);
   detail::expect_turns(turn, base::model());
@@ -85,14 +110,12 @@ void any_kv_cache<T, Placement>::shift(sequence seq, token_range positions, inde
 
 template <class T, class Placement>
 void any_kv_cache<T, Placement>::save(sequence seq, byte_sink& to) {
-  detail::save_sequence(*core_, base::expect_unused(seq), to);
+  detail::save_sequence(*core_, base::expect_unused(seq), &to);
 }
 
 template <class T, class Placement>
 byte_count any_kv_cache<T, Placement>::save_bytes(sequence seq) {
-  detail::byte_counter counted;
-  save(seq, counted);
-  return counted.bytes();
+  return detail::save_sequence(*core_, base::expect_unused(seq), nullptr);
 }
 
 template <class T, class Placement>

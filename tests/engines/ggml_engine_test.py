@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the adaptor for engines on ggml against ggml, as the Python package llama-cpp-python ships its source, and
-runs ggml/ggml_test.cpp. Nothing of ggml is in this repository: the package is fetched from the package index into
+runs ggml/ggml_test.cpp, and ggml/few.c with few types and policies. Nothing of ggml is in this repository: the package is fetched from the package index into
 CACHE, once. Exit code 77 where the index cannot be reached, 1 then too if the environment has CI.
 
     python3 ggml_engine_test.py REPOSITORY CACHE
@@ -78,10 +78,26 @@ def main(repository, cache):
     here = pathlib.Path(__file__).resolve().parent / "ggml"
     source, build = ggml(cache), cache / "build"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    run("cmake", "-S", here, "-B", build, *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DGGML={source}",
-        f"-DZOOMR={repository}")
-    run("cmake", "--build", build, "--target", "ggml_test", "-j2")
-    print(run(build / "ggml_test"))
+
+    def configure(folder, *options):
+        return subprocess.run(["cmake", "-S", here, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
+                               f"-DGGML={source}", f"-DZOOMR={repository}", *options], capture_output=True, text=True)
+
+    def build_and_run(folder, name, *options):
+        done = configure(folder, *options)
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+        run("cmake", "--build", folder, "--target", name, "-j2")
+        print(run(folder / name))
+
+    build_and_run(build, "ggml_test")
+    few = cache / "few"
+    build_and_run(few, "ggml_few", "-DZOOMR_GGML_TYPES=f16", "-DZOOMR_GGML_POLICIES=quest", "-DZOOMR_NATIVE=ON")
+    for option, sentence in (("-DZOOMR_GGML_TYPES=q5_0", "ZOOMR_GGML_TYPES has q5_0"),
+                             ("-DZOOMR_GGML_POLICIES=quest2", "has quest2, which is no policy")):
+        done = configure(few, option)
+        if done.returncode == 0 or sentence not in " ".join(done.stderr.split()):
+            sys.exit(f"{option} is not refused: {done.stderr}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <vector>   // std::vector
 
 #include "../../decode/policy_choice.hpp"
+#include "rotation.hpp"
 
 namespace adaptor {
 
@@ -18,6 +19,8 @@ using zoomr::view;
 
 /// Which numbers a tensor has.
 enum class number { f32, f16, bf16 };
+/// What keys and values are stored as.
+enum class storage { f32, f16, q8_0, q4_0 };
 
 /// A tensor [tokens, heads, width] of a graph, where it is.
 struct rows {
@@ -51,11 +54,18 @@ class cache {
   virtual zoomr::sequence fork(zoomr::sequence from) = 0;
   virtual void rollback(zoomr::sequence seq, index_t tokens) = 0;
   /// @param turn  nullptr: a gap is left, and keys stay turned as they are
-  virtual void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) = 0;
-  virtual void shift(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation& turn) = 0;
+  virtual void erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) = 0;
+  /// Nothing changes.
+  /// @throws what `erase` would
+  virtual void plan_erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) const = 0;
+  virtual void shift(zoomr::sequence seq, zoomr::token_range span, const layer_rotation& turn) = 0;
+  virtual bool holds_all() const = 0;
+  virtual bool evicts_while_decoding() const = 0;
   virtual void save(zoomr::sequence seq, zoomr::byte_sink& to) = 0;
   virtual zoomr::byte_count save_bytes(zoomr::sequence seq) = 0;
   virtual zoomr::sequence load(zoomr::byte_source& from) = 0;
+  virtual index_t tokens(zoomr::sequence seq) const = 0;
+  virtual index_t model_position(zoomr::sequence seq, index_t token) const = 0;
   virtual bool in_prompt(zoomr::sequence seq) const = 0;
   virtual zoomr::statistics stats(zoomr::sequence seq) const = 0;
   virtual zoomr::byte_count bytes(zoomr::sequence seq) const = 0;
@@ -74,7 +84,10 @@ class cache {
 };
 
 /// @param settings  outlive the cache
-/// @throws decode::input_error, zoomr::precondition_error, zoomr::error
+/// @throws decode::input_error, also where that policy or storage is not compiled; zoomr::precondition_error,
+///         zoomr::error
+std::unique_ptr<cache> open_cache(const cache_settings& settings, storage stored);
+// Of one storage type: each is compiled in a source of its own.
 std::unique_ptr<cache> open_f32(const cache_settings& settings);
 std::unique_ptr<cache> open_f16(const cache_settings& settings);
 std::unique_ptr<cache> open_q8_0(const cache_settings& settings);

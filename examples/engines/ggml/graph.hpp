@@ -4,7 +4,6 @@
 
 #include <ggml.h>
 
-#include <climits>  // INT_MAX
 #include <cstring>  // std::memcpy
 #include <string>   // std::string
 
@@ -35,7 +34,7 @@ struct graph_tokens {
       rows_of.resize(items.size());
       rows_of[i].push_back(row);
       const std::int32_t id = batch.token == nullptr ? -1 : batch.token[row];
-      items[i].ids.push_back(id < 0 ? INT_MAX : id);  // an embedding has no class
+      items[i].ids.push_back(id < 0 ? zoomr::no_class : id);
       items[i].positions.push_back(batch.pos[row]);
       items[i].prompt_ends = batch.prompt_end != nullptr ? batch.prompt_end[row] != 0 : items[i].ids.size() == 1;
     }
@@ -86,15 +85,14 @@ inline rows rows_of(const ggml_tensor& tensor, const char* name) {
 /// Rows in the order of a cache, copied where the graph has another one.
 class packed_rows {
  public:
-  /// @param row_of  nullptr: as the graph has them
-  packed_rows(const rows& from, const std::vector<index_t>* row_of) : rows_(from) {
-    if (row_of == nullptr) return;
+  /// @param row_of  where each is in the graph
+  packed_rows(const rows& from, const std::vector<index_t>& row_of) : rows_(from) {
     const std::size_t size = from.type == number::f32 ? 4 : 2;
     const auto heads = static_cast<std::size_t>(from.extents.at[1]),
                width = static_cast<std::size_t>(from.extents.at[2]);
-    memory_.resize(row_of->size() * heads * width * size);
+    memory_.resize(row_of.size() * heads * width * size);
     std::byte* to = memory_.data();
-    for (const index_t row : *row_of) {
+    for (const index_t row : row_of) {
       for (std::size_t head = 0; head < heads; ++head, to += width * size) {
         const std::int64_t at = row * from.strides[0] + static_cast<std::int64_t>(head) * from.strides[1];
         std::memcpy(to, static_cast<const std::byte*>(from.data) + at * static_cast<std::int64_t>(size), width * size);
@@ -102,6 +100,15 @@ class packed_rows {
     }
     rows_.data = memory_.data();
     rows_.strides[1] = from.extents.at[2], rows_.strides[0] = std::int64_t{from.extents.at[1]} * from.extents.at[2];
+  }
+  /// @pre  they are f32
+  void multiply(float factor) {
+    for (std::size_t at = 0; at < memory_.size(); at += sizeof(float)) {
+      float number;
+      std::memcpy(&number, memory_.data() + at, sizeof number);
+      number *= factor;
+      std::memcpy(memory_.data() + at, &number, sizeof number);
+    }
   }
   operator const rows&() const { return rows_; }
 
@@ -111,7 +118,8 @@ class packed_rows {
 };
 
 /// Attends in one node of a graph.
-inline void attend_node(cache& in, const graph_tokens& tokens, index_t layer, ggml_tensor& dst) {
+/// @param query_factor  queries are multiplied by it, where the scale of logits is not the cache's
+inline void attend_node(cache& in, const graph_tokens& tokens, index_t layer, float query_factor, ggml_tensor& dst) {
   const rows q = rows_of(*dst.src[0], "q"), k = rows_of(*dst.src[1], "k"), v = rows_of(*dst.src[2], "v");
   const zoomr::extents<3> shape{{static_cast<index_t>(dst.ne[2]), q.extents.at[1], static_cast<index_t>(dst.ne[0])}};
   const view<float, 3> out(static_cast<float*>(dst.data), shape);
@@ -119,13 +127,16 @@ inline void attend_node(cache& in, const graph_tokens& tokens, index_t layer, gg
     throw refusal("attn: the graph has " + std::to_string(shape.at[0]) + " tokens, begin was told of " +
                   std::to_string(tokens.row_of.size()));
   }
-  if (tokens.in_order) return in.attend(layer, q, k, v, out);
-  const std::vector<index_t>* const order = &tokens.row_of;
+  const std::vector<index_t>& order = tokens.row_of;
+  if (tokens.in_order && query_factor == 1.0f) return in.attend(layer, q, k, v, out);
+  packed_rows queries(q, order);
+  if (query_factor != 1.0f) queries.multiply(query_factor);
+  if (tokens.in_order) return in.attend(layer, queries, k, v, out);
   std::vector<float> packed(static_cast<std::size_t>(dst.ne[0] * dst.ne[1] * dst.ne[2]));
   const view<float, 3> packed_out(packed.data(), shape);
-  in.attend(layer, packed_rows(q, order), packed_rows(k, order), packed_rows(v, order), packed_out);
+  in.attend(layer, queries, packed_rows(k, order), packed_rows(v, order), packed_out);
   for (index_t t = 0; t < shape.at[0]; ++t) {
-    std::memcpy(out[(*order)[static_cast<std::size_t>(t)]].data(), packed_out[t].data(), dst.nb[2]);
+    std::memcpy(out[order[static_cast<std::size_t>(t)]].data(), packed_out[t].data(), dst.nb[2]);
   }
 }
 

@@ -6,10 +6,9 @@
 
 #include <algorithm>  // std::lower_bound
 #include <cstdint>    // std::int32_t
-#include <exception>  // std::exception_ptr
 #include <map>        // std::map
 #include <stdexcept>  // std::runtime_error
-#include <utility>    // std::exchange, std::move
+#include <utility>    // std::move
 #include <vector>     // std::vector
 
 #include "cache.hpp"
@@ -22,19 +21,13 @@ class refusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How keys are turned when positions move.
-struct rope {
-  std::vector<float> frequencies;  // [pairs]; empty: it is not known
-  zoomr::rotary_pairs pairs = zoomr::rotary_pairs::adjacent;
-};
-
 /// One sequence. A span in between that was removed stays in the cache until it is known whether the tokens after it
 /// move, so that rows are written once: positions are without it already.
 struct held_sequence {
   zoomr::sequence handle;
   std::vector<std::int32_t> positions;  // [tokens], ascending
   zoomr::token_range removed;           // tokens of the cache that are not in `positions`; empty: all are
-  std::vector<std::int32_t> removed_positions;
+  std::int32_t removed_from = 0;        // the position of the first of them
 
   index_t tokens() const { return static_cast<index_t>(positions.size()); }
   index_t before(std::int32_t position) const {
@@ -49,20 +42,24 @@ struct held_sequence {
 };
 
 /// All sequences that are held. Each call leaves them as they were where it throws.
+///
+/// What `remove` takes out in between is written by the next call that changes anything, whatever its sequence: so the
+/// cache is still the one that has said that it can, and the writing does not fail.
 class sequences {
  public:
-  sequences(cache& in, rope turning) : cache_(in), rope_(std::move(turning)) {}
+  sequences(cache& in, rope_table ropes) : cache_(in), ropes_(std::move(ropes)) {}
 
   held_sequence* find(std::int32_t id) {
     const auto at = held_.find(id);
     return at == held_.end() ? nullptr : &at->second;
   }
   const held_sequence* find(std::int32_t id) const { return const_cast<sequences*>(this)->find(id); }
-  bool can_shift() const { return !rope_.frequencies.empty(); }
+  bool can_shift() const { return ropes_.known() && cache_.holds_all(); }
 
-  /// The sequence, which is opened if it is not there, with nothing left to be erased.
+  /// The sequence, which is opened if it is not there.
+  /// @pre  all is settled
   held_sequence& ready(std::int32_t id) {
-    if (held_sequence* const there = find(id)) return settle(*there), *there;
+    if (held_sequence* const there = find(id)) return *there;
     if (id < 0) throw refusal("a sequence has a negative id");
     return adopt(id, [&] { return cache_.open(); });
   }
@@ -92,26 +89,24 @@ class sequences {
   }
 
   void remove(std::int32_t id, std::int32_t p0, std::int32_t p1) {
+    settle();
     if (id < 0) return remove_everywhere(p0, p1);
     held_sequence* const s = find(id);
     const zoomr::token_range span = s == nullptr ? zoomr::token_range{} : s->tokens_in(p0, p1);
-    if (span.size() == 0) return;
-    if (span.size() == s->tokens()) return close(id);
-    settle(*s);
-    if (span.last == s->tokens()) return cut(*s, span.first);
-    const auto first = s->positions.begin() + span.first, last = s->positions.begin() + span.last;
-    s->removed_positions.assign(first, last);
-    s->removed = span;
-    s->positions.erase(first, last);
-    if (!can_shift()) settle(*s);
+    expect_removable(s, span);
+    remove(id, s, span);
   }
 
   void copy(std::int32_t from, std::int32_t to, std::int32_t p0, std::int32_t p1) {
     if (from == to) return;
     if (to < 0) throw refusal("seq_cp: a sequence has a negative id");
+    settle();
     held_sequence* const original = find(from);
-    if (original != nullptr) settle(*original);
     const zoomr::token_range span = original == nullptr ? zoomr::token_range{} : original->tokens_in(p0, p1);
+    if (span.size() > 0) {
+      expect_removable(original, {0, span.first});
+      expect_removable(original, {span.last, original->tokens()});
+    }
     close(to);
     if (span.size() == 0) return;
     held_sequence& made = adopt(to, [&] { return cache_.fork(original->handle); });
@@ -129,24 +124,28 @@ class sequences {
   }
 
   void add(std::int32_t id, std::int32_t p0, std::int32_t p1, std::int32_t delta) {
+    settle(id);
     held_sequence* const s = find(id);
     const zoomr::token_range span = s == nullptr ? zoomr::token_range{} : s->tokens_in(p0, p1);
     if (delta == 0 || span.size() == 0) return;
-    if (!can_shift()) throw refusal("seq_add: it is not known how keys are turned: n_rot is 0");
+    if (!ropes_.known()) throw refusal("seq_add: it is not known how keys are turned: rope.n_rot is 0");
     expect_room(*s, span, delta);
-    const zoomr::key_rotation turn(view<const float>(rope_.frequencies), delta, rope_.pairs);
-    if (closes_up(*s, span, delta)) {
+    const layer_rotation turn(ropes_, delta);
+    if (closes_up(*s, span, turn)) {
       erase(*s, &turn);
     } else {
-      settle(*s);
+      settle();
       cache_.shift(s->handle, span, turn);
     }
     for (auto p = s->positions.begin() + span.first; p != s->positions.begin() + span.last; ++p) *p += delta;
   }
 
   /// Erases what was removed: a gap is left.
-  void settle(held_sequence& s) {
-    if (s.removed.size() > 0) erase(s, nullptr);
+  /// @param except  of this sequence it is not erased yet
+  void settle(std::int32_t except = -1) {
+    for (auto& [id, s] : held_) {
+      if (id != except && s.removed.size() > 0) erase(s, nullptr);
+    }
   }
 
   template <class Visit>
@@ -163,37 +162,49 @@ class sequences {
     if (!before || !after) throw refusal("seq_add: tokens would have the positions of others, or none");
   }
   /// What was removed is all that is between, and all behind it moves to where it began.
-  static bool closes_up(const held_sequence& s, zoomr::token_range span, std::int32_t delta) {
-    return s.removed.size() > 0 && span.first == s.removed.first && span.last == s.tokens() &&
-           s.removed_positions.front() - s.positions[static_cast<std::size_t>(span.first)] == delta;
+  bool closes_up(const held_sequence& s, zoomr::token_range span, const layer_rotation& turn) const {
+    if (s.removed.size() == 0 || span.first != s.removed.first || span.last != s.tokens()) return false;
+    if (s.removed_from - s.positions[static_cast<std::size_t>(span.first)] != turn.distance()) return false;
+    try {
+      cache_.plan_erase(s.handle, s.removed, &turn);
+    } catch (const zoomr::error&) {
+      return false;  // the window of a layer would move back: a gap can be left, and then seq_add says why
+    }
+    return true;
+  }
+  // Of a sequence that is held, or of none. All of it can always go.
+  void expect_removable(const held_sequence* s, zoomr::token_range span) const {
+    if (span.size() > 0 && span.size() < s->tokens()) cache_.plan_erase(s->handle, span, nullptr);
+  }
+  void remove(std::int32_t id, held_sequence* s, zoomr::token_range span) {
+    if (span.size() == 0) return;
+    if (span.size() == s->tokens()) return close(id);
+    if (span.last == s->tokens()) return cut(*s, span.first);
+    const auto first = s->positions.begin() + span.first;
+    s->removed = span, s->removed_from = *first;
+    s->positions.erase(first, s->positions.begin() + span.last);
+    if (!ropes_.known()) settle();
   }
   void cut(held_sequence& s, index_t tokens) {
     cache_.rollback(s.handle, tokens);
     s.positions.resize(static_cast<std::size_t>(tokens));
   }
-  // Where it fails the tokens are held as before.
-  void erase(held_sequence& s, const zoomr::key_rotation* turn) {
-    const zoomr::token_range span = std::exchange(s.removed, {});
-    try {
-      cache_.erase(s.handle, span, turn);
-    } catch (...) {
-      s.positions.insert(s.positions.begin() + span.first, s.removed_positions.begin(), s.removed_positions.end());
-      throw;
-    }
+  void erase(held_sequence& s, const layer_rotation* turn) {
+    cache_.erase(s.handle, s.removed, turn);
+    s.removed = {};
   }
-  // Of each what can be removed; then the first complaint is thrown.
+  // Of all sequences, or of none.
   void remove_everywhere(std::int32_t p0, std::int32_t p1) {
     std::vector<std::int32_t> ids;
-    each([&](std::int32_t id, const held_sequence&) { ids.push_back(id); });
-    std::exception_ptr first;
+    each([&](std::int32_t id, const held_sequence& s) {
+      expect_removable(&s, s.tokens_in(p0, p1));
+      ids.push_back(id);
+    });
     for (const std::int32_t id : ids) {
-      try {
-        remove(id, p0, p1);
-      } catch (...) {
-        if (!first) first = std::current_exception();
-      }
+      held_sequence* const s = find(id);
+      remove(id, s, s->tokens_in(p0, p1));
+      settle();
     }
-    if (first) std::rethrow_exception(first);
   }
   template <class Wanted>
   void close_if(Wanted wanted) {
@@ -208,7 +219,7 @@ class sequences {
   }
 
   cache& cache_;
-  rope rope_;
+  rope_table ropes_;
   std::map<std::int32_t, held_sequence> held_;
 };
 

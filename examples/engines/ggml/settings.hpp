@@ -29,7 +29,6 @@ inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor th
   s.limits.max_batched_tokens = p.n_ubatch;
   s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
   s.limits.rollback_tokens = p.n_rollback;
-  s.limits.logits.scale = p.kq_scale;
   s.limits.logits.soft_cap = p.logit_softcap;
   s.limits.threads = threads;
   s.windows = copied(p.window, p.n_layer);
@@ -42,22 +41,40 @@ inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor th
   return s;
 }
 
-inline rope rope_of(const zoomr_ggml_params& p) {
-  rope r;
-  for (std::int32_t i = 0; i < p.n_rot / 2; ++i) {
-    const double power = std::pow(static_cast<double>(p.rope_freq_base), -2.0 * i / p.n_rot);
-    const double factor = p.rope_factors == nullptr ? 1.0 : static_cast<double>(p.rope_factors[i]);
-    r.frequencies.push_back(static_cast<float>(static_cast<double>(p.rope_freq_scale) * power / factor));
+/// @param name  of the parameter, for the refusal
+inline rope rope_of(const zoomr_ggml_rope& r, std::int32_t width, const std::string& name) {
+  if (r.n_rot < 0 || r.n_rot % 2 != 0 || r.n_rot > width) {
+    throw refusal(name + ".n_rot is " + std::to_string(r.n_rot) + ": it must be even, and at most n_embd_head_k, " +
+                  std::to_string(width));
   }
-  r.pairs = p.rope_neox ? zoomr::rotary_pairs::halves : zoomr::rotary_pairs::adjacent;
-  return r;
+  if (r.n_rot > 0 && !(r.freq_base > 0 && r.freq_scale > 0)) {
+    throw refusal(name + ".freq_base and freq_scale must be positive");
+  }
+  rope turned;
+  for (std::int32_t i = 0; i < r.n_rot / 2; ++i) {
+    const double power = std::pow(static_cast<double>(r.freq_base), -2.0 * i / r.n_rot);
+    const double factor = r.factors == nullptr ? 1.0 : static_cast<double>(r.factors[i]);
+    turned.frequencies.push_back(static_cast<float>(static_cast<double>(r.freq_scale) * power / factor));
+  }
+  turned.pairs = r.neox ? zoomr::rotary_pairs::halves : zoomr::rotary_pairs::adjacent;
+  return turned;
+}
+
+inline rope_table ropes_of(const zoomr_ggml_params& p) {
+  rope_table ropes;
+  for (std::int32_t layer = 0; layer < p.n_layer; ++layer) {
+    ropes.add(p.layer_rope == nullptr
+                  ? rope_of(p.rope, p.n_embd_head_k, "rope")
+                  : rope_of(p.layer_rope[layer], p.n_embd_head_k, "layer_rope[" + std::to_string(layer) + "]"));
+  }
+  return ropes;
 }
 
 inline std::unique_ptr<cache> opened(const cache_settings& settings, int type) {
-  if (type == GGML_TYPE_F16) return open_f16(settings);
-  if (type == GGML_TYPE_F32) return open_f32(settings);
-  if (type == GGML_TYPE_Q8_0) return open_q8_0(settings);
-  if (type == GGML_TYPE_Q4_0) return open_q4_0(settings);
+  if (type == GGML_TYPE_F16) return open_cache(settings, storage::f16);
+  if (type == GGML_TYPE_F32) return open_cache(settings, storage::f32);
+  if (type == GGML_TYPE_Q8_0) return open_cache(settings, storage::q8_0);
+  if (type == GGML_TYPE_Q4_0) return open_cache(settings, storage::q4_0);
   throw refusal("type_kv must be GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0");
 }
 

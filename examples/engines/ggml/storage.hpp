@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of one storage type, with all presets.
+// A cache of one storage type.
 #pragma once
 
-#include <algorithm>  // std::copy_n, std::max
-#include <optional>   // std::optional
-#include <string>     // std::string
+#include <optional>  // std::optional
+#include <utility>   // std::move
 
-#include "../../decode/policies.hpp"
-#include "cache.hpp"
+#include "groups.hpp"
 
 namespace adaptor {
 
@@ -40,16 +38,26 @@ class typed_cache final : public cache {
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   zoomr::sequence fork(zoomr::sequence from) override { return cache_.fork(from); }
   void rollback(zoomr::sequence seq, index_t tokens) override { cache_.rollback(seq, tokens); }
-  void erase(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation* turn) override {
+  void erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) override {
     if (turn == nullptr) return cache_.erase(seq, span, zoomr::position_gap{});
     cache_.erase(seq, span, *turn);
   }
-  void shift(zoomr::sequence seq, zoomr::token_range span, const zoomr::key_rotation& turn) override {
+  void plan_erase(zoomr::sequence seq, zoomr::token_range span, const layer_rotation* turn) const override {
+    if (turn == nullptr) return cache_.plan_erase(seq, span, zoomr::position_gap{});
+    cache_.plan_erase(seq, span, *turn);
+  }
+  void shift(zoomr::sequence seq, zoomr::token_range span, const layer_rotation& turn) override {
     cache_.shift(seq, span, turn.distance(), turn);
   }
+  bool holds_all() const override { return cache_.holds_all(); }
+  bool evicts_while_decoding() const override { return cache_.evicts_while_decoding(); }
   void save(zoomr::sequence seq, zoomr::byte_sink& to) override { cache_.save(seq, to); }
   zoomr::byte_count save_bytes(zoomr::sequence seq) override { return cache_.save_bytes(seq); }
   zoomr::sequence load(zoomr::byte_source& from) override { return cache_.load(from); }
+  index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }
+  index_t model_position(zoomr::sequence seq, index_t token) const override {
+    return cache_.model_position(seq, token);
+  }
   bool in_prompt(zoomr::sequence seq) const override { return cache_.in_prompt(seq); }
   zoomr::statistics stats(zoomr::sequence seq) const override { return cache_.stats(seq); }
   zoomr::byte_count bytes(zoomr::sequence seq) const override { return cache_.bytes(seq).total(); }
@@ -88,11 +96,8 @@ class typed_cache final : public cache {
 
   // Where there are no later prompts, all of a graph.
   static index_t longest_whole(const cache_settings& settings) {
-    index_t most = settings.limits.max_draft_tokens;
-    decode::with_policy(settings.policy, [&](const auto& policy) {
-      if (policy.placement.frees_unreachable) most = settings.limits.max_batched_tokens;
-    });
-    return most;
+    const zoomr::config& limits = settings.limits;
+    return frees_unreachable(settings.policy) ? limits.max_batched_tokens : limits.max_draft_tokens;
   }
   static groups open_groups(const cache_settings& settings, const layer_kinds& kinds) {
     groups opened;
@@ -105,9 +110,7 @@ class typed_cache final : public cache {
       if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
       own.limits.classes = settings.classes;
       own.limits.max_draft_tokens = longest_whole(settings);
-      decode::with_policy(own.policy, [&](const auto& policy) {
-        opened.push_back(zoomr::kv_cache<std::remove_cvref_t<decltype(policy)>, T>(own.model, policy, own.limits));
-      });
+      opened.push_back(open_group<T>(own));
     }
     return opened;
   }

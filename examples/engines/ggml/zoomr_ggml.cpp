@@ -6,6 +6,7 @@
 #include <zoomr/vocabulary.hpp>
 
 #include <algorithm>  // std::max
+#include <cmath>      // std::abs, std::isfinite, std::sqrt
 #include <cstring>    // std::memset
 
 #include "graph.hpp"
@@ -29,14 +30,16 @@ thread_local outcome last_init;
 struct layer_node {
   zoomr_ggml* owner;
   index_t layer;
+  float kq_scale;      // 0: no graph has had one yet
+  float query_factor;  // to it from the cache's scale
 };
 
 }  // namespace
 
 struct zoomr_ggml {
   explicit zoomr_ggml(const zoomr_ggml_params& p)
-      : crew(p.n_threads), settings(settings_of(p, crew)), in(opened(settings, p.type_kv)), held(*in, rope_of(p)) {
-    for (index_t layer = 0; layer < p.n_layer; ++layer) nodes.push_back({this, layer});
+      : crew(p.n_threads), settings(settings_of(p, crew)), in(opened(settings, p.type_kv)), held(*in, ropes_of(p)) {
+    for (index_t layer = 0; layer < p.n_layer; ++layer) nodes.push_back({this, layer, 0.0f, 1.0f});
   }
 
   /// Does a call; its failure is kept.
@@ -55,6 +58,7 @@ struct zoomr_ggml {
 
   void begin(const zoomr_ggml_batch& batch) {
     drop();
+    held.settle();
     tokens = graph_tokens(batch);
     try {
       const std::vector<zoomr::step_item> items = planned(batch.token == nullptr);
@@ -67,6 +71,7 @@ struct zoomr_ggml {
   }
   /// Whether graphs of up to `most` tokens can hold this batch, whatever part of it each of them has.
   bool fits(const zoomr_ggml_batch& batch, index_t most) {
+    held.settle();
     tokens = graph_tokens(batch);
     bool all = true;
     try {
@@ -89,7 +94,7 @@ struct zoomr_ggml {
     if (failed.status == ZOOMR_GGML_SUCCESS) {
       failed = done([&] {
         if (!stepping) throw refusal("attn: a graph is computed without zoomr_ggml_begin before it");
-        attend_node(*in, tokens, layer, dst);
+        attend_node(*in, tokens, layer, nodes[static_cast<std::size_t>(layer)].query_factor, dst);
       });
     }
     if (failed.status != ZOOMR_GGML_SUCCESS) std::memset(dst.data, 0, ggml_nbytes(&dst));
@@ -181,11 +186,22 @@ std::size_t counted(zoomr_ggml* z, Work work) {
   return z->edit([&] { bytes = work(); }) == ZOOMR_GGML_SUCCESS ? bytes : 0;
 }
 
-held_sequence& settled(zoomr_ggml& z, std::int32_t seq) {
-  held_sequence* const s = z.held.find(seq);
+zoomr::sequence settled(zoomr_ggml& z, std::int32_t seq) {
+  z.held.settle();
+  const held_sequence* const s = z.held.find(seq);
   if (s == nullptr) throw refusal("sequence " + std::to_string(seq) + " holds nothing");
-  z.held.settle(*s);
-  return *s;
+  return s->handle;
+}
+
+/// A model has one scale in each layer: what is remembered of queries is under it.
+void take_scale(layer_node& node, float kq_scale, index_t width) {
+  const float own = 1.0f / std::sqrt(static_cast<float>(width)), scale = kq_scale == 0.0f ? own : kq_scale;
+  if (!(scale > 0.0f && std::isfinite(scale))) throw refusal("attn: kq_scale must be positive, or 0 for 1 / sqrt(d)");
+  if (node.kq_scale != 0.0f && node.kq_scale != scale) {
+    throw refusal("attn: kq_scale of layer " + std::to_string(node.layer) + " was another one before");
+  }
+  node.kq_scale = scale;
+  node.query_factor = std::abs(scale - own) <= 1e-6f * own ? 1.0f : scale / own;
 }
 
 std::string text_of(std::int32_t (*piece)(void*, std::int32_t, char*, std::int32_t), void* user, std::int32_t token) {
@@ -209,7 +225,7 @@ zoomr_ggml_params zoomr_ggml_default_params(void) {
   p.type_kv = GGML_TYPE_F16;
   p.n_threads = 1;
   p.policy = "full";
-  p.rope_freq_base = 10000, p.rope_freq_scale = 1;
+  p.rope.freq_base = 10000, p.rope.freq_scale = 1;
   return p;
 }
 
@@ -234,7 +250,7 @@ int zoomr_ggml_classify(int32_t n_vocab, int32_t (*piece)(void* user, int32_t to
 }
 
 struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, struct ggml_tensor* q,
-                                    struct ggml_tensor* k, struct ggml_tensor* v, int32_t layer) {
+                                    struct ggml_tensor* k, struct ggml_tensor* v, float kq_scale, int32_t layer) {
   ggml_tensor* node = nullptr;
   z->call([&] {
     const zoomr::shape& model = z->settings.model;
@@ -250,6 +266,7 @@ struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, str
     expect(v_rows, "v", model.kv_heads, model.value_width());
     if (q_rows.type != number::f32) throw refusal("attn: q must be f32");
     if (k_rows.type != v_rows.type) throw refusal("attn: k and v must have one type");
+    take_scale(z->nodes[static_cast<std::size_t>(layer)], kq_scale, model.head_dim);
     ggml_tensor* sources[] = {q, k, v};
     node = ggml_custom_4d(ctx, GGML_TYPE_F32, model.value_width(), model.heads, q->ne[2], 1, sources, 3, attend_in_node,
                           GGML_N_TASKS_MAX, &z->nodes[static_cast<std::size_t>(layer)]);
@@ -274,6 +291,7 @@ int zoomr_ggml_commit(zoomr_ggml* z) {
 }
 void zoomr_ggml_drop(zoomr_ggml* z) { z->drop(); }
 
+bool zoomr_ggml_needs_split(const zoomr_ggml* z) { return z->in->evicts_while_decoding(); }
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
   std::int32_t most = z->settings.limits.max_batched_tokens;
   const int status = z->edit([&] {
@@ -313,27 +331,37 @@ int32_t zoomr_ggml_seq_pos_max(const zoomr_ggml* z, int32_t seq) {
   const held_sequence* const s = z->held.find(seq);
   return s == nullptr || s->positions.empty() ? -1 : s->positions.back();
 }
+int32_t zoomr_ggml_seq_ids(const zoomr_ggml* z, int32_t* ids, int32_t size) {
+  std::int32_t count = 0;
+  z->held.each([&](std::int32_t id, const held_sequence& s) {
+    if (s.positions.empty()) return;
+    if (count < size) ids[count] = id;
+    ++count;
+  });
+  return count;
+}
 bool zoomr_ggml_in_prompt(const zoomr_ggml* z, int32_t seq) {
   const held_sequence* const s = z->held.find(seq);
   return s == nullptr || z->in->in_prompt(s->handle);
 }
 
 size_t zoomr_ggml_state_size(zoomr_ggml* z, int32_t seq) {
-  return counted(z, [&] { return state_bytes(*z->in, settled(*z, seq)); });
+  return counted(z, [&] { return static_cast<std::size_t>(z->in->save_bytes(settled(*z, seq))); });
 }
 size_t zoomr_ggml_state_get(zoomr_ggml* z, int32_t seq, void* dst, size_t size) {
   return counted(z, [&] {
     memory_sink to(dst, size);
-    write_state(*z->in, settled(*z, seq), to);
+    z->in->save(settled(*z, seq), to);
     return size - to.left();
   });
 }
 size_t zoomr_ggml_state_set(zoomr_ggml* z, int32_t seq, const void* src, size_t size) {
   return counted(z, [&] {
     memory_source from(src, size);
-    std::vector<std::int32_t> positions = read_positions(from);
+    z->held.settle();
     z->held.close(seq);
-    z->held.adopt(seq, [&] { return z->in->load(from); }).positions = std::move(positions);
+    held_sequence& loaded = z->held.adopt(seq, [&] { return z->in->load(from); });
+    loaded.positions = positions_of(*z->in, loaded.handle);
     return size - from.left();
   });
 }

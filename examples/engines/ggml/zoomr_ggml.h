@@ -4,7 +4,7 @@
  * edits in the words of llama.h. Plain C: engines in C and C++ include it, whatever standard they are compiled for.
  *
  *     zoomr_ggml * z = zoomr_ggml_init(&params);                  once for each context
- *     cur = zoomr_ggml_attn(z, ctx, q, k, v, layer);              in each layer, while a graph is built
+ *     cur = zoomr_ggml_attn(z, ctx, q, k, v, kq_scale, layer);    in each layer, while a graph is built
  *     zoomr_ggml_begin(z, &batch);  compute;  zoomr_ggml_commit(z);      around each graph that is computed
  *
  * Calls return a zoomr_ggml_status; 0 is success. Nothing is thrown. After another one zoomr_ggml_error says why, and
@@ -44,6 +44,14 @@ enum zoomr_ggml_class {
   ZOOMR_GGML_SUMMARY_END = 16
 };
 
+/* How keys are rotated, in the words of llama.cpp's hparams and cparams. */
+typedef struct zoomr_ggml_rope {
+  int32_t n_rot;               /* rotary dimensions of a key, even; 0: it has none */
+  bool neox;                   /* i and i + n_rot / 2 are turned together, not 2 i and 2 i + 1 */
+  float freq_base, freq_scale; /* 10000, 1 */
+  const float* factors; /* [n_rot / 2] what frequencies are divided by, as the factors of ggml_rope_ext; NULL: 1 */
+} zoomr_ggml_rope;
+
 /* Everything is copied by zoomr_ggml_init. What is 0 or NULL after zoomr_ggml_default_params is not needed. */
 typedef struct zoomr_ggml_params {
   int32_t n_layer; /* needed: the model */
@@ -62,7 +70,6 @@ typedef struct zoomr_ggml_params {
   int type_kv;        /* GGML_TYPE_F16 (the default), F32, Q8_0 or Q4_0: how keys and values are stored; of the last two
                          rows are multiples of 32 wide, and rounded by zoomr */
 
-  float kq_scale;        /* 0: 1 / sqrt(n_embd_head_k); q comes unscaled */
   float logit_softcap;   /* 0: none */
   const int32_t* window; /* [n_layer] of sliding-window layers, as llama.cpp's n_swa; 0: none. These attend to all of
                             their window, whatever the policy */
@@ -75,10 +82,9 @@ typedef struct zoomr_ggml_params {
   int32_t n_vocab;
   const float* voters; /* [n_layer * n_head] weights of heads, of policies that ask heads */
 
-  int32_t n_rot;                         /* rotary dimensions of a key, for seq_add; 0: seq_add is refused */
-  bool rope_neox;                        /* i and i + n_rot / 2 are turned together, not 2 i and 2 i + 1 */
-  float rope_freq_base, rope_freq_scale; /* 10000, 1 */
-  const float* rope_factors; /* [n_rot / 2] what frequencies are divided by, as the factors of ggml_rope_ext */
+  zoomr_ggml_rope rope;              /* of all layers, for seq_add; n_rot 0: it is not known, and seq_add is refused */
+  const zoomr_ggml_rope* layer_rope; /* [n_layer] in its place, where layers differ: the sliding ones of Gemma 3 have a
+                                        base of their own, and keys of n_rot 0 are not turned. NULL: they do not */
 } zoomr_ggml_params;
 
 zoomr_ggml_params zoomr_ggml_default_params(void);
@@ -88,6 +94,7 @@ zoomr_ggml* zoomr_ggml_init(const zoomr_ggml_params* params);
 void zoomr_ggml_free(zoomr_ggml* z);
 /* The sentence of the last call that did not succeed; of this thread's last zoomr_ggml_init with NULL. Never NULL. */
 const char* zoomr_ggml_error(const zoomr_ggml* z);
+/* All that zoomr_ggml_init has allocated for keys, values and their index: what a context's memory breakdown lacks. */
 size_t zoomr_ggml_bytes(const zoomr_ggml* z);
 
 /* Which tokens end sentences, by their text: fills classes [n_vocab]. `piece` writes the bytes of a token into buf and
@@ -101,16 +108,18 @@ int zoomr_ggml_classify(int32_t n_vocab, int32_t (*piece)(void* user, int32_t to
 /* Attention of one layer, as a node of ctx that only the CPU backend computes:
  *   q [n_embd_head_k, n_head, n_tokens] f32, rotated; k [n_embd_head_k, n_head_kv, n_tokens], rotated, and
  *   v [n_embd_head_v, n_head_kv, n_tokens], both f32, f16 or bf16; rows contiguous, other strides any
+ * kq_scale multiplies products of q and k, as in ggml_flash_attn_ext; 0: 1 / sqrt(n_embd_head_k). It is one for each
+ * layer: another one in a later graph is refused. For one that is not 1 / sqrt(n_embd_head_k) q is copied.
  * Returns [n_embd_head_v, n_head, n_tokens] f32, as ggml_flash_attn_ext does, or NULL where the shapes are wrong. There
  * is no mask: a token sees what the policy lets it see of its own sequence. The node may be computed many times, each
  * time between begin and commit. Where that fails its result is zeros, and commit says why. */
 struct ggml_tensor* zoomr_ggml_attn(zoomr_ggml* z, struct ggml_context* ctx, struct ggml_tensor* q,
-                                    struct ggml_tensor* k, struct ggml_tensor* v, int32_t layer);
+                                    struct ggml_tensor* k, struct ggml_tensor* v, float kq_scale, int32_t layer);
 
 /* The tokens of one graph, in the order of its rows. The arrays are those of llama.cpp's llama_ubatch. */
 typedef struct zoomr_ggml_batch {
   int32_t n_tokens;
-  const int32_t* token;     /* [n_tokens]; NULL: embeddings */
+  const int32_t* token;     /* [n_tokens]; NULL: embeddings, which are plain, whatever classes there are */
   const int32_t* pos;       /* [n_tokens] ascending in each sequence, after all that it holds */
   const int32_t* n_seq_id;  /* [n_tokens] 1 each; NULL: 1 */
   int32_t* const* seq_id;   /* [n_tokens][1] */
@@ -128,18 +137,23 @@ int zoomr_ggml_begin(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 int zoomr_ggml_commit(zoomr_ggml* z);
 /* Instead of commit: the tokens never were. Every call below drops a step that is not committed, too. */
 void zoomr_ggml_drop(zoomr_ggml* z);
+/* Tokens are evicted while decoding (h2o, r_kv), so that zoomr_ggml_split must be asked before a batch is cut. */
+bool zoomr_ggml_needs_split(const zoomr_ggml* z);
 /* How many tokens at most a graph can have, so that this batch can be passed graph by graph in its order: n_ubatch, or
- * 1 where tokens are evicted in the middle. Who has no such policy (h2o, r_kv) need not ask. A negative status,
- * if the batch is refused. */
+ * 1 where tokens are evicted in the middle. The batch is all tokens of a decode, before they are cut. A negative
+ * status, if it is refused. */
 int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch);
 
 /* ---- sequences: as llama_memory_*; p0 < 0 is the beginning, p1 < 0 the end ---- */
 
 int zoomr_ggml_clear(zoomr_ggml* z);
-/* seq < 0: of all. Tokens in between keep their place until the next call that needs it: seq_add may turn those after
- * them. So what cannot be removed may be said by that call, and is still held then. */
+/* seq < 0: of all, or of none; only where room for pages that are shared runs out (NO_ROOM) some have lost theirs.
+ * SUCCESS is final: what cannot be removed is refused at once (NOT_KEPT where tokens were evicted, or freed), so that
+ * an engine asks before it changes its own bookkeeping. Removed tokens in between keep their place until the next call
+ * that changes anything: a seq_add of the tokens after them writes rows once. */
 int zoomr_ggml_seq_rm(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1);
-/* A part too; what dst holds is removed before. REFUSED if it leaves no token of a prompt that has ended. */
+/* A part too, in place of what dst holds. REFUSED if it leaves no token of a prompt that has ended, NOT_KEPT as seq_rm:
+ * dst is what it was then. Where room runs out (NO_ROOM) dst is gone. */
 int zoomr_ggml_seq_cp(zoomr_ggml* z, int32_t src, int32_t dst, int32_t p0, int32_t p1);
 int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq);
 /* Any span, as far as its neighbours: REFUSED if tokens would have the positions of others. Right after a seq_rm in
@@ -147,8 +161,15 @@ int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq);
 int zoomr_ggml_seq_add(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
 /* Refused, unless there is nothing to divide. */
 int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t d);
+/* A context shift is possible at any time: seq_rm in between, then seq_add. False where no layer's rope is known, under
+ * policies that evict tokens (sentence_kv, snapkv, h2o, r_kv, with a budget that n_ctx_seq exceeds) or free what no
+ * query reaches (window, summary_only), and with sliding-window layers, whose passed tokens are freed. Both calls may
+ * be possible then, and say so themselves. */
 bool zoomr_ggml_can_shift(const zoomr_ggml* z);
-/* -1: nothing is held. */
+/* Which sequences hold tokens, ascending: writes the first `size` ids, returns how many there are. */
+int32_t zoomr_ggml_seq_ids(const zoomr_ggml* z, int32_t* ids, int32_t size);
+/* -1: nothing is held. A copy has positions of its own: those that an engine keeps of cells that sequences share do not
+ * know them after a seq_add. */
 int32_t zoomr_ggml_seq_pos_min(const zoomr_ggml* z, int32_t seq);
 int32_t zoomr_ggml_seq_pos_max(const zoomr_ggml* z, int32_t seq);
 /* Its prompt has not ended, so that it attends to everything. */
@@ -156,11 +177,12 @@ bool zoomr_ggml_in_prompt(const zoomr_ggml* z, int32_t seq);
 
 /* ---- state of one sequence ---- */
 
-/* 0: nothing is held, or it failed. */
+/* Nothing of keys and values is read. 0: nothing is held, or it failed. */
 size_t zoomr_ggml_state_size(zoomr_ggml* z, int32_t seq);
 /* Bytes written to dst, or 0. */
 size_t zoomr_ggml_state_get(zoomr_ggml* z, int32_t seq, void* dst, size_t size);
-/* Bytes read of src, or 0. What seq holds is removed before. Under the same parameters every later bit is the same. */
+/* Bytes read of src, or 0: a byte that was changed anywhere is found. What seq holds is removed before. Under the same
+ * parameters every later bit is the same. */
 size_t zoomr_ggml_state_set(zoomr_ggml* z, int32_t seq, const void* src, size_t size);
 
 typedef struct zoomr_ggml_stats {

@@ -45,16 +45,6 @@ class byte_source {
 
 namespace detail {
 
-/// Counts bytes, and keeps none.
-class byte_counter final : public byte_sink {
- public:
-  void write(const void*, byte_count bytes) override { bytes_ += bytes; }
-  byte_count bytes() const { return bytes_; }
-
- private:
-  byte_count bytes_ = 0;
-};
-
 /// An open file, and 64 KiB of its bytes.
 class stream_file {
  public:

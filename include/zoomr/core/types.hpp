@@ -67,6 +67,10 @@ ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {
   return static_cast<token_class>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
+/// The id of a token that the tokenizer does not have: a patch of an image, an embedding of a soft prompt. Its class is
+/// `plain`, whatever the table of classes holds; any table has room for it.
+inline constexpr token_id no_class = (std::numeric_limits<token_id>::max)();
+
 /// True if `classes` has any of the flags of `mask`.
 ZOOMR_HD constexpr bool has(token_class classes, token_class mask) {
   return (static_cast<unsigned>(classes) & static_cast<unsigned>(mask)) != 0;

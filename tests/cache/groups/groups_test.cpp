@@ -444,6 +444,13 @@ TEST_CASE("a fork takes the place of an open sequence in all groups") {
   CHECK(difference(plays.at(0).log, plays.at(1).log) == "");
 }
 
+/// What a grouped cache saves of a sequence: all that later steps can come to see.
+saved_bytes saved(grouped_kv_cache<>& cache, sequence seq) {
+  memory_sink sink;
+  cache.save(seq, sink);
+  return sink.bytes;
+}
+
 TEST_CASE("a span is erased from all groups as from separate caches") {
   const zoomr::config limits = limits_for(longest, 2);
   two_ways ways;
@@ -469,6 +476,18 @@ TEST_CASE("a span is erased from all groups as from separate caches") {
   });
   CHECK(difference(expected.at(0).log, made.at(0).log) == "");
   const index_t now = made.tokens(0);
+  CHECK(cache.model_position(made.at(0).seq, now) == now);
+  CHECK_FALSE(cache.holds_all());  // sentence_kv keeps some of the prompt
+  CHECK_FALSE(cache.evicts_while_decoding());
+  for (const zoomr::token_range span : {zoomr::token_range{3, 9}, {now - 3, now}, {0, now - 1}}) {
+    const saved_bytes before = saved(cache, made.at(0).seq);
+    const sequence copy = cache.fork(made.at(0).seq);
+    const std::string planned = sentence_of([&] { cache.plan_erase(copy, span); });
+    CHECK(saved(cache, copy) == before);
+    CHECK(sentence_of([&] { cache.erase(copy, span); }) == planned);
+    CHECK(planned.empty() == (saved(cache, copy) != before));
+    cache.close(copy);
+  }
   cache.erase(made.at(0).seq, {4, 4});
   CHECK(made.tokens(0) == now);
   cache.erase(made.at(0).seq, {now - 5, now});  // a rollback
@@ -488,13 +507,6 @@ TEST_CASE("a span is erased from all groups as from separate caches") {
   for (index_t layer = 0; layer < 5; ++layer) {
     CHECK(key_of(layer, 30) == before[static_cast<std::size_t>(layer)] + static_cast<float>(layer + 1));
   }
-}
-
-/// What a grouped cache saves of a sequence: all that later steps can come to see.
-saved_bytes saved(grouped_kv_cache<>& cache, sequence seq) {
-  memory_sink sink;
-  cache.save(seq, sink);
-  return sink.bytes;
 }
 
 /// Where the last group begins in such bytes.

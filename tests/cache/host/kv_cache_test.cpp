@@ -593,5 +593,47 @@ TEST_CASE("attended positions ascend, are unique, hold the token itself, and nev
   });
 }
 
+TEST_CASE("embeddings have no id of the tokenizer: they are as plain tokens, under every policy") {
+  const tape says = tape_of(7, 90, 40);
+  for_each_preset([&](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    zoomr::kv_cache cache(model, policy, with_voters(policy, limits_for(90, 2), model));
+    const zoomr::sequence seqs[] = {cache.open(), cache.open()};
+    for (index_t t = 0; t < says.size(); ++t) {
+      const token_id id = says.ids[static_cast<std::size_t>(t)];
+      const token_id ids[] = {id, class_of(id) == zoomr::token_class::plain ? zoomr::no_class : id};
+      std::vector<zoomr::step_item> items;
+      for (const int i : {0, 1}) items.push_back({seqs[i], view<const token_id>(&ids[i], {1}), t + 1 == says.prompt});
+      auto step = cache.begin(view<const zoomr::step_item>(items));
+      const auto pass = [&] {
+        for (index_t layer = 0; layer < model.layers; ++layer) {
+          const auto rows = [&](role which, index_t heads) {  // the same of both
+            std::vector<float> numbers(static_cast<std::size_t>(2 * heads * model.head_dim));
+            for (index_t row = 0; row < 2 * heads; ++row) {
+              says.numbers.fill(which, id, t, layer, row % heads, 0, numbers.data() + row * model.head_dim);
+            }
+            return numbers;
+          };
+          const auto k = rows(role::key, model.kv_heads), v = rows(role::value, model.kv_heads);
+          const auto q = rows(role::query, model.heads);
+          const zoomr::extents<3> key_shape{{2, model.kv_heads, model.head_dim}};
+          const zoomr::extents<3> query_shape{{2, model.heads, model.head_dim}};
+          std::vector<float> out(q.size());
+          step.append(layer, view<const float, 3>(k.data(), key_shape), view<const float, 3>(v.data(), key_shape));
+          step.attend(layer, view<const float, 3>(q.data(), query_shape), view<float, 3>(out.data(), query_shape));
+          const auto half = out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2);
+          REQUIRE(std::equal(out.begin(), half, half));
+        }
+      };
+      pass();
+      const std::vector<index_t> accepted{1, 1};
+      if (step.needs_second_pass(view<const index_t>(accepted))) pass();
+      step.commit(view<const index_t>(accepted));
+    }
+    const auto segments = cache.segments(seqs[0]), others = cache.segments(seqs[1]);
+    CHECK(std::equal(segments.begin(), segments.end(), others.begin(), others.end()));
+  });
+}
+
 }  // namespace
 }  // namespace zoomr_test

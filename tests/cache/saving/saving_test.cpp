@@ -292,6 +292,10 @@ TEST_CASE("from one memory to tiers, and back") {
       tiered_type there(model, moved, few);
       const saved_bytes bytes = saved(plays.cache, plays.at(0).seq);
       there.voices.push_back({there.cache.load(memory_source(bytes)), &says, {}});
+      const zoomr::tier_statistics moved_before = there.cache.tiers();
+      CHECK(there.cache.save_bytes(there.at(0).seq) == static_cast<byte_count>(bytes.size()));
+      CHECK(there.cache.tiers().bytes_in == moved_before.bytes_in);
+      CHECK(there.cache.tiers().hits == moved_before.hits);
       CHECK(saved(there.cache, there.at(0).seq) == bytes);
       back.voices.push_back({back.cache.load(memory_source(saved(there.cache, there.at(0).seq))), &says, {}});
       const index_t now = plays.tokens();

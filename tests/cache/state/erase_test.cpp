@@ -229,6 +229,52 @@ TEST_CASE("behind what each KV lane has evicted a span may go, before it none") 
   plays.play_plainly();
 }
 
+TEST_CASE("what cannot be erased is said beforehand, and nothing changes") {
+  const tape says = make_tape(model, kind::uniform, markup::pairs, 140, 60, 5);
+  int refused = 0, possible = 0;
+  for_each_preset([&](const char* name, const auto& policy) {
+    CAPTURE(std::string(name));
+    zoomr::config limits = limits_for(140, 2);
+    limits.rollback_tokens = 12;
+    player<std::decay_t<decltype(policy)>> plays(model, policy, limits);
+    plays.open(says);
+    plays.play_plainly(0, 125);
+    const zoomr::sequence seq = plays.at(0).seq;
+    bool lost = false;
+    for (const token_range span : {token_range{0, 7}, token_range{0, 70}, token_range{16, 48}, token_range{50, 64},
+                                   token_range{118, 122}, token_range{100, 125}, token_range{120, 125}}) {
+      CAPTURE(span.first);
+      for (const bool gap : {false, true}) {
+        const zoomr::sequence copy = plays.cache.fork(seq);
+        const state_digest before = digest_of(plays.cache, copy);
+        const auto turn = [&](auto edit) {
+          return gap ? edit(zoomr::position_gap{}) : edit(zoomr::detail::unturned{});
+        };
+        const std::string planned =
+            turn([&](auto how) { return sentence_of([&] { plays.cache.plan_erase(copy, span, how); }); });
+        CHECK(digest_of(plays.cache, copy).difference(before) == "");
+        const std::string erased =
+            turn([&](auto how) { return sentence_of([&] { plays.cache.erase(copy, span, how); }); });
+        CHECK(planned == erased);
+        ++(planned.empty() ? possible : refused);
+        if (span.last < 125 && span != token_range{0, 70}) lost = lost || !planned.empty();
+        plays.cache.close(copy);
+      }
+    }
+    const bool keeps = std::is_same_v<std::remove_cvref_t<decltype(policy.evict)>, zoomr::keep_all>;
+    CHECK(plays.cache.holds_all() == (keeps && !policy.placement.frees_unreachable));
+    CHECK_FALSE((plays.cache.holds_all() && lost));
+    CHECK(plays.cache.evicts_while_decoding() == evicts_later<std::decay_t<decltype(policy)>>);
+    CHECK(sentence_of([&] {
+            plays.cache.plan_erase(seq, {100, 126});
+          }) == sentence_of([&] {
+            plays.cache.erase(seq, {100, 126});
+          }));
+  });
+  CHECK(refused > 20);
+  CHECK(possible > 100);
+}
+
 TEST_CASE("freed pages are not reached again") {
   const tape says = make_tape(model, kind::uniform, markup::pairs, 240, 40, 4);
   player<std::decay_t<decltype(small::summary_only)>> plays(model, small::summary_only, limits_for(240));

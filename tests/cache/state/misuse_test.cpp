@@ -280,6 +280,8 @@ TEST_CASE("a token id needs a class, and a policy that reads classes a table of 
         "zoomr: begin: token id 3 has no class: config.classes has 3 entries, one for each id from 0 on");
   CHECK(mistake([&] { cache.begin(seq, negative); }) == "zoomr: begin: token ids cannot be negative, but one is -7");
   CHECK(cache.begin(seq, last).tokens() == 2);
+  const std::vector<token_id> image{0, zoomr::no_class, zoomr::no_class, 2};
+  CHECK(cache.begin(seq, image).tokens() == 4);
 
   limits.classes = {};
   const std::string_view sentence =

@@ -123,9 +123,11 @@ struct part {
 struct engine_options {
   ggml_type type = GGML_TYPE_F16;
   int threads = 1;
-  bool mixed = false;  // tokens of sequences take turns in a graph
-  bool fused = false;  // q, k and v are parts of one tensor, as a fused projection has them
-  bool neox = true;    // how keys are rotated
+  bool mixed = false;             // tokens of sequences take turns in a graph
+  bool fused = false;             // q, k and v are parts of one tensor, as a fused projection has them
+  bool neox = true;               // how keys are rotated
+  std::vector<float> bases = {};  // [layers]  rotary bases, where they are not 10000; 0: its keys are not rotated
+  float kq_scale = 0;             // 0: 1 / sqrt(width)
   double loops = close_to_loops;
 };
 
@@ -139,14 +141,14 @@ class engine {
     p.n_ctx_seq = 1024, p.n_seq_max = 4, p.n_ubatch = 128;
     p.type_kv = options.type;
     p.n_threads = std::min(options.threads, 2);  // of three threads one only waits
-    p.n_rot = width, p.rope_neox = options.neox;
+    p.rope.n_rot = width, p.rope.neox = options.neox;
     return p;
   }
 
   explicit engine(engine_options options) : engine(options, params(options)) {}
   engine(engine_options options, const zoomr_ggml_params& p)
       : options_(options),
-        scale_(p.kq_scale > 0 ? p.kq_scale : 1.0f / std::sqrt(static_cast<float>(width))),
+        scale_(options.kq_scale > 0 ? options.kq_scale : 1.0f / std::sqrt(static_cast<float>(width))),
         softcap_(p.logit_softcap),
         random_(7),
         z_(zoomr_ggml_init(&p)) {
@@ -196,7 +198,7 @@ class engine {
     for (int layer = 0; layer < layers; ++layer) {
       ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
       sources(layer, q, k, v);
-      nodes_.push_back(zoomr_ggml_attn(z_, *graph_, q, k, v, layer));
+      nodes_.push_back(zoomr_ggml_attn(z_, *graph_, q, k, v, options_.kq_scale, layer));
       REQUIRE_MESSAGE(nodes_.back() != nullptr, zoomr_ggml_error(z_));
     }
   }
@@ -236,8 +238,11 @@ class engine {
     rows_.push_back(made);
   }
 
-  ggml_tensor* turned(ggml_context* in, ggml_tensor* rows, ggml_tensor* positions) const {
-    return ggml_rope(in, rows, positions, width, options_.neox ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL);
+  ggml_tensor* turned(ggml_context* in, ggml_tensor* rows, ggml_tensor* positions, int layer) const {
+    const float base = options_.bases.empty() ? 10000.0f : options_.bases[static_cast<std::size_t>(layer)];
+    if (base == 0) return rows;
+    return ggml_rope_ext(in, rows, positions, nullptr, width,
+                         options_.neox ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL, 0, base, 1, 0, 1, 0, 0);
   }
   ggml_tensor* stored(ggml_context* in, ggml_tensor* rows) const {
     return options_.type == GGML_TYPE_F32 ? rows : ggml_cast(in, rows, options_.type);
@@ -280,8 +285,8 @@ class engine {
       // Rotation would make rows of their own: fused rows are attended as they are, and k and v stay f32.
       return;
     }
-    q = turned(in, q, positions);
-    k = for_node(in, turned(in, k, positions)), v = for_node(in, v);
+    q = turned(in, q, positions, layer);
+    k = for_node(in, turned(in, k, positions, layer)), v = for_node(in, v);
   }
 
   // Full attention of the last tokens of a sequence, which the graph has computed, by ggml and by plain loops.
@@ -300,8 +305,8 @@ class engine {
     ggml_tensor *q = in.filled(width, heads, raw_q), *k = in.filled(width, kv_heads, raw_k),
                 *v = in.filled(width, kv_heads, raw_v);
     if (!options_.fused) {
-      q = turned(in, q, in.filled({text.positions.begin() + first, text.positions.end()}));
-      k = turned(in, k, in.filled(text.positions));
+      q = turned(in, q, in.filled({text.positions.begin() + first, text.positions.end()}), layer);
+      k = turned(in, k, in.filled(text.positions), layer);
     }
     ggml_tensor *exact_k = k, *exact_v = v;  // of the numbers that are stored
     if (in_blocks()) {

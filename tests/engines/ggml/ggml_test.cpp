@@ -108,12 +108,12 @@ TEST_CASE("rows of a fused projection, which have strides") {
 
 TEST_CASE("the model's scale and soft cap, and layers with a window") {
   for (const ggml_type type : types) {
-    const engine_options options{.type = type, .loops = type == GGML_TYPE_F16 ? close_to_turned : close_to_loops};
+    const engine_options options{
+        .type = type, .kq_scale = 0.3f, .loops = type == GGML_TYPE_F16 ? close_to_turned : close_to_loops};
     zoomr_ggml_params p = engine::params(options);
     const std::int32_t windows[engine::layers] = {24, 0};
     p.window = windows;
     p.logit_softcap = 2;
-    p.kq_scale = 0.3f;
     engine e(options, p);
     e.pass({{0, 50}}), e.pass({{0, 20, true}});
     e.decode(0, 8);
@@ -166,7 +166,7 @@ TEST_CASE("seq_cp: a copy goes its own way, of all or of a part") {
   e.pass({{3, 2}, {1, 1}});
   CHECK(zoomr_ggml_seq_cp(e.z(), 0, 3, 46, -1) == ZOOMR_GGML_REFUSED);
   says(e.z(), "at least one token");
-  CHECK(zoomr_ggml_seq_pos_max(e.z(), 3) == -1);
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 3) == 48);                        // it is what it was
   CHECK(zoomr_ggml_seq_cp(e.z(), 9, 3, -1, -1) == ZOOMR_GGML_SUCCESS);  // nothing is copied
 }
 
@@ -237,9 +237,100 @@ TEST_CASE("a context shift: seq_rm in between, then seq_add") {
   }
 }
 
+TEST_CASE("layers have rotary bases of their own, or none") {
+  for (const float second : {1000.0f, 0.0f}) {
+    CAPTURE(second);
+    const engine_options options{.type = GGML_TYPE_F32, .bases = {10000, second}};
+    zoomr_ggml_params p = engine::params(options);
+    zoomr_ggml_rope ropes[engine::layers] = {p.rope, p.rope};
+    ropes[1].freq_base = second, ropes[1].n_rot = second > 0 ? engine::width : 0;
+    p.rope = {}, p.layer_rope = ropes;
+    engine e(options, p);
+    shift(e);
+  }
+}
+
+TEST_CASE("a copy has positions of its own: a context shift of one does not move the other") {
+  engine e({.type = GGML_TYPE_F32});
+  e.pass({{0, 60, true}}), e.decode(0, 10);
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 1, -1, -1) == ZOOMR_GGML_SUCCESS);
+  e.text(1) = e.text(0);
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 4, 24) == ZOOMR_GGML_SUCCESS);
+  REQUIRE(zoomr_ggml_seq_add(e.z(), 0, 24, -1, -20) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 49);
+  CHECK(zoomr_ggml_seq_pos_max(e.z(), 1) == 69);
+  e.decode(1, 3);
+}
+
+// What is held of all sequences, without their handles.
+std::vector<std::vector<char>> states(engine& e) {
+  std::int32_t ids[4];
+  const std::int32_t count = zoomr_ggml_seq_ids(e.z(), ids, 4);
+  std::vector<std::vector<char>> bytes;
+  for (std::int32_t i = 0; i < count; ++i) {
+    bytes.emplace_back(zoomr_ggml_state_size(e.z(), ids[i]));
+    REQUIRE(zoomr_ggml_state_get(e.z(), ids[i], bytes.back().data(), bytes.back().size()) == bytes.back().size());
+  }
+  return bytes;
+}
+
+TEST_CASE("what cannot be erased is refused at once, and what is taken out is gone for good") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  const char* const holding[] = {"full", "quest", "sentence_box"};
+  const char* const losing[] = {"snapkv", "h2o", "r_kv", "sentence_kv", "window"};
+  for (const bool holds : {true, false}) {
+    for (int which = 0; which < (holds ? 3 : 5); ++which) {
+      const char* const policy = holds ? holding[which] : losing[which];
+      CAPTURE(std::string(policy));
+      zoomr_ggml_params p = engine::params({});
+      p.policy = policy, p.classes = classes.data(), p.n_vocab = 64;
+      p.budget = which > 2 ? 24 : policy[0] == 'f' ? 0 : 48;
+      engine e({}, p);
+      CHECK(zoomr_ggml_can_shift(e.z()) == holds);
+      CHECK(zoomr_ggml_needs_split(e.z()) == (!holds && (which == 1 || which == 2)));
+      e.use_ids({1, 2, 3, 4, 5, 6, 7, 8, 9});
+      for (const std::int32_t seq : {1, 0}) {
+        e.pass({{seq, 128}}), e.pass({{seq, 42, true}}, false);
+        e.decode(seq, 8, false);
+      }
+      e.pass({{2, 20}});  // a prompt of which nothing is lost yet
+      const auto before = states(e);
+      CHECK(before.size() == 3);
+      const int expected = holds ? ZOOMR_GGML_SUCCESS : ZOOMR_GGML_NOT_KEPT;
+      CHECK(zoomr_ggml_seq_rm(e.z(), -1, 4, 15) == expected);
+      if (!holds) {
+        CHECK(states(e) == before);
+        CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 177);
+      }
+      CHECK(zoomr_ggml_seq_rm(e.z(), 0, 20, 30) == expected);
+      CHECK(zoomr_ggml_seq_rm(e.z(), 2, 16, 18) == ZOOMR_GGML_SUCCESS);
+      CHECK(zoomr_ggml_seq_rm(e.z(), 0, 0, 172) == ZOOMR_GGML_REFUSED);  // all of the prompt
+      if (!holds) CHECK(states(e)[0] == before[0]);
+      e.pass({{2, 3, true}}, false), e.decode(0, 3, false), e.decode(1, 2, false);
+      CHECK(zoomr_ggml_seq_rm(e.z(), 0, 179, -1) == ZOOMR_GGML_SUCCESS);
+      CHECK(zoomr_ggml_seq_pos_max(e.z(), 0) == 178);
+    }
+  }
+}
+
+TEST_CASE("what was removed is erased before other sequences take the room") {
+  zoomr_ggml_params p = engine::params({});
+  p.n_ctx_seq = 80, p.n_ctx = 144, p.n_seq_max = 3;
+  engine e({}, p);
+  e.pass({{0, 60, true}});
+  REQUIRE(zoomr_ggml_seq_cp(e.z(), 0, 1, -1, -1) == ZOOMR_GGML_SUCCESS);
+  e.text(1) = e.text(0);
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 4, 20) == ZOOMR_GGML_SUCCESS);  // pages are shared: it needs others
+  e.text(0).erase_positions(4, 20);
+  e.plan({{2, 64}});
+  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_NO_ROOM);
+  e.decode(0, 2), e.decode(1, 2);
+}
+
 TEST_CASE("without rotary dimensions nothing is turned") {
   zoomr_ggml_params p = engine::params({});
-  p.n_rot = 0;
+  p.rope.n_rot = 0;
   engine e({}, p);
   e.pass({{0, 30, true}});
   CHECK_FALSE(zoomr_ggml_can_shift(e.z()));
@@ -284,6 +375,41 @@ TEST_CASE("a state goes on as if it had never been saved, also elsewhere") {
     says(e.z(), "holds nothing");
     e.decode(2, 3);  // saving has changed nothing
   }
+}
+
+TEST_CASE("a state with a changed byte anywhere is refused") {
+  engine e({});
+  e.pass({{0, 5}}), e.pass({{0, 3, true}});
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 2, 4) == ZOOMR_GGML_SUCCESS);
+  e.text(0).erase(2, 4);
+  e.decode(0, 1);
+  std::vector<char> bytes(zoomr_ggml_state_size(e.z(), 0));
+  REQUIRE(zoomr_ggml_state_get(e.z(), 0, bytes.data(), bytes.size()) == bytes.size());
+  std::size_t taken = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    for (const char bit : {char{1}, char{64}}) {
+      bytes[at] = static_cast<char>(bytes[at] ^ bit);
+      if (zoomr_ggml_state_set(e.z(), 1, bytes.data(), bytes.size()) != 0) ++taken;
+      bytes[at] = static_cast<char>(bytes[at] ^ bit);
+    }
+  }
+  CHECK(taken == 0);
+  CHECK(zoomr_ggml_state_set(e.z(), 1, bytes.data(), bytes.size()) == bytes.size());
+}
+
+TEST_CASE("a list of sequences, and how many bytes there are") {
+  engine e({});
+  std::int32_t ids[3] = {-7, -7, -7};
+  CHECK(zoomr_ggml_seq_ids(e.z(), ids, 3) == 0);
+  e.pass({{3, 5}, {0, 5}}), e.pass({{2, 1}});
+  CHECK(zoomr_ggml_seq_ids(e.z(), ids, 2) == 3);
+  CHECK((ids[0] == 0 && ids[1] == 2 && ids[2] == -7));
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 2, -1, -1) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_seq_ids(e.z(), ids, 3) == 2);
+  CHECK(ids[1] == 3);
+  const std::size_t numbers = 2u * 4 * 1024 * engine::layers * engine::kv_heads * engine::width;
+  CHECK(zoomr_ggml_bytes(e.z()) >= 2 * numbers);
+  CHECK(zoomr_ggml_bytes(e.z()) < 3 * numbers);
 }
 
 TEST_CASE("the same bits after a state was set") {
@@ -346,6 +472,37 @@ TEST_CASE("sparse policies read fewer tokens, and their options count") {
     CHECK(attended[which] < 160);
   }
   CHECK(attended[3] == 68);
+}
+
+TEST_CASE("embeddings are plain, under every policy that reads classes") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  float weights[engine::layers * engine::heads] = {};
+  weights[1] = 1;
+  for (const char* const policy :
+       {"full", "sentence_kv", "sentence_kv_published", "sentence_box", "sentence_voters", "summary_only",
+        "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus", "zoomr_voters"}) {
+    CAPTURE(std::string(policy));
+    zoomr_ggml_params p = engine::params({});
+    p.policy = policy, p.classes = classes.data(), p.n_vocab = 64;
+    if (std::string(policy).find("voters") != std::string::npos) p.voters = weights;
+    engine given({}, p), plain({}, p);
+    for (engine* const e : {&given, &plain}) {
+      e->use_ids({1, 2, 3, 9});
+      e->pass({{0, 40}});
+      for (const part image : {part{0, 30}, part{0, 20, true}, part{0, 1}, part{0, 3}}) {
+        e->plan({image}), e->build();
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(image.tokens), 1);
+        e->batch().token = e == &given ? nullptr : ids.data();
+        REQUIRE_MESSAGE(zoomr_ggml_begin(e->z(), &e->batch()) == ZOOMR_GGML_SUCCESS, zoomr_ggml_error(e->z()));
+        e->compute();
+        REQUIRE(zoomr_ggml_commit(e->z()) == ZOOMR_GGML_SUCCESS);
+        e->accept({image}, false);
+      }
+      e->decode(0, 6, false);
+    }
+    CHECK(outputs(given) == outputs(plain));
+  }
 }
 
 TEST_CASE("heads that vote have the weights that were handed over, in layers with a window too") {
@@ -540,6 +697,13 @@ TEST_CASE("what cannot be is refused with a sentence") {
   p = good, p.type_kv = GGML_TYPE_Q5_0, refused(p, "type_kv");
   p = good, p.type_kv = GGML_TYPE_Q8_0, p.n_embd_head_k = 48, refused(p, "multiples of 32");
   p = good, p.n_rollback = -1, refused(p, "negative");
+  p = good, p.rope.n_rot = engine::width - 1, refused(p, "rope.n_rot is 31: it must be even");
+  p = good, p.rope.n_rot = engine::width + 2, refused(p, "rope.n_rot is 34: it must be even, and at most");
+  p = good, p.rope.n_rot = -2, refused(p, "rope.n_rot is -2");
+  p = good, p.rope.freq_base = 0, refused(p, "positive");
+  zoomr_ggml_rope ropes[engine::layers] = {good.rope, good.rope};
+  ropes[1].n_rot = 33;
+  p = good, p.layer_rope = ropes, refused(p, "layer_rope[1].n_rot is 33");
   p = good, p.policy = "quest", p.budget = -4, refused(p, "budget");
   const char* const settings[] = {"zones.sinks"};
   p = good, p.settings = settings, p.n_settings = 1, refused(p, "component.field=value");
@@ -581,7 +745,7 @@ TEST_CASE("what cannot be is refused with a sentence") {
   ggml_tensor* const q = in.filled(engine::width, engine::heads, std::vector<float>(engine::width * engine::heads));
   ggml_tensor* const k = in.filled(engine::width, engine::kv_heads, std::vector<float>(engine::width * 2));
   const auto no_node = [&](ggml_tensor* a, ggml_tensor* b, ggml_tensor* c, int layer, const char* part) {
-    CHECK(zoomr_ggml_attn(e.z(), in, a, b, c, layer) == nullptr);
+    CHECK(zoomr_ggml_attn(e.z(), in, a, b, c, 0, layer) == nullptr);
     says(e.z(), part);
   };
   no_node(q, k, k, 2, "layer");
@@ -590,7 +754,13 @@ TEST_CASE("what cannot be is refused with a sentence") {
   no_node(q, k, ggml_cast(in, k, GGML_TYPE_F16), 0, "one type");
   no_node(q, ggml_cast(in, k, GGML_TYPE_Q8_0), k, 0, "k must be");
   no_node(ggml_permute(in, q, 1, 0, 2, 3), k, k, 0, "contiguous");
-  CHECK(zoomr_ggml_attn(e.z(), in, q, k, k, 0) != nullptr);
+  CHECK(zoomr_ggml_attn(e.z(), in, q, k, k, 0, 0) != nullptr);
+  for (const float scale : {-1.0f, INFINITY, NAN}) {
+    CHECK(zoomr_ggml_attn(e.z(), in, q, k, k, scale, 0) == nullptr);
+    says(e.z(), "positive");
+  }
+  CHECK(zoomr_ggml_attn(e.z(), in, q, k, k, 0.5f, 0) == nullptr);
+  says(e.z(), "kq_scale of layer 0 was another one before");
 }
 
 }  // namespace

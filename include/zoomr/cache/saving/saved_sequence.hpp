@@ -19,17 +19,20 @@
 
 namespace zoomr::inline v0::detail {
 
-/// @pre    no step is in progress
-/// @throws error(storage) if pages do not come; whatever the sink throws
-/// @cost   reads what the sequence holds once; allocates nothing
+/// @param sink  nullptr: bytes are only counted, and no page is read
+/// @return  the bytes
+/// @pre     no step is in progress
+/// @throws  error(storage) if pages do not come; whatever the sink throws
+/// @cost    reads what the sequence holds once; allocates nothing
 template <class Pool>
-void save_sequence(cache_core<Pool>& core, sequence_state& state, byte_sink& sink) {
+byte_count save_sequence(cache_core<Pool>& core, sequence_state& state, byte_sink* sink) {
   section_writer out(sink);
   saved_head<Pool, section_writer> head(core, state, out);
   head.section();
   saved_text<Pool, section_writer>(core, state, out, {}).section(head.counts(), true);
   saved_memory<Pool, section_writer>(core, state, out).section(true);
   out.finish();
+  return out.bytes();
 }
 
 /// Reads one sequence into the state of one that was just opened.

@@ -29,8 +29,9 @@ class section_writer {
   static constexpr bool reads = false;
 
   /// Begins with what every file begins with.
+  /// @param sink   nullptr: bytes are only counted
   /// @param magic  the kind of file
-  explicit section_writer(byte_sink& sink, const char (&magic)[8] = sequence_magic) : sink_(sink) {
+  explicit section_writer(byte_sink* sink, const char (&magic)[8] = sequence_magic) : sink_(sink) {
     keep(magic, sizeof magic);
     keep_number(sequence_version);
   }
@@ -44,10 +45,16 @@ class section_writer {
     counting_ = false;
     keep_number(static_cast<std::uint64_t>(-left_));
     left_ = -left_;
-    contents();
-    ZOOMR_ASSERT(left_ == 0, "a section has the bytes that were counted");
+    if (sink_ == nullptr) {
+      bytes_ += left_;
+    } else {
+      contents();
+      ZOOMR_ASSERT(left_ == 0, "a section has the bytes that were counted");
+    }
     keep_number(sum_.value());
   }
+  /// All that was written, or was counted.
+  byte_count bytes() const { return bytes_; }
   /// Bytes are only counted: where numbers are does not matter yet, so that no page need come for it.
   bool counting() const { return counting_; }
   template <class Number>
@@ -71,8 +78,9 @@ class section_writer {
 
   /// Behind the last section.
   void finish() {
+    if (sink_ == nullptr) return;
     flush();
-    sink_.finish();
+    sink_->finish();
   }
 
  private:
@@ -86,19 +94,22 @@ class section_writer {
     keep(bytes_of_number, size<Number>);
   }
   void keep(const void* from, byte_count count) {
+    bytes_ += count;
+    if (sink_ == nullptr) return;
     sum_.add(from, count);
     if (used_ + count > section_memory::size) flush();
-    if (count >= section_memory::size) return sink_.write(from, count);
+    if (count >= section_memory::size) return sink_->write(from, count);
     std::memcpy(memory_.at + used_, from, static_cast<std::size_t>(count));
     used_ += count;
   }
   void flush() {
-    if (used_ > 0) sink_.write(memory_.at, used_);
+    if (used_ > 0) sink_->write(memory_.at, used_);
     used_ = 0;
   }
 
-  byte_sink& sink_;
-  running_sum sum_;      // of all that was written
+  byte_sink* sink_;
+  running_sum sum_;  // of all that was written
+  byte_count bytes_ = 0;
   byte_count left_ = 0;  // of the section
   bool counting_ = false;
   byte_count used_ = 0;

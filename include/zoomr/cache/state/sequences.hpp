@@ -107,9 +107,9 @@ State& expect_item(table<State>& states, view<const step_item> items, index_t i,
   const index_t classes = limits.classes.size();
   for (const token_id id : item.ids) {
     ZOOMR_EXPECTS(id >= 0, "begin: token ids cannot be negative, but one is " + std::to_string(id));
-    ZOOMR_EXPECTS(classes == 0 || id < classes, "begin: token id " + std::to_string(id) +
-                                                    " has no class: config.classes has " + std::to_string(classes) +
-                                                    " entries, one for each id from 0 on");
+    ZOOMR_EXPECTS(classes == 0 || id < classes || id == no_class,
+                  "begin: token id " + std::to_string(id) + " has no class: config.classes has " +
+                      std::to_string(classes) + " entries, one for each id from 0 on");
   }
   for (index_t before = 0; before < i; ++before) {
     ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
