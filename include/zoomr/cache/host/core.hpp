@@ -52,6 +52,7 @@ struct cache_core {
   stretch_sums heads;                // [max_batched_tokens, heads]  of the tokens that attend together
   cut_states cut;                    // of tokens whose stretches several threads share
   detail::half_queries halves;       // rows of the layer that is attended
+  rotated_rows<number> rotated;      // the same, where rows are stored rotated
   table<std::string> failures;       // [max_sequences]  why an item has failed
   std::vector<index_t> replaced;     // [pages of the longest sequence]  of a sequence that loses tokens
   attention_trace* trace = nullptr;  // the caller's, if attention is to be recorded
@@ -78,6 +79,7 @@ struct cache_core {
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
+        rotated(model, settings, sizing::rotates(settings)),
         failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
