@@ -162,7 +162,7 @@ class saved_head {
     archive_.expect(found.value_dim > 0 && (in_keys == 0 || in_keys == 1), "its values have a width that cannot be");
     found.values_in_keys = in_keys == 1;
     char own[16] = {}, name[16];
-    const std::string stored = std::string(storage_name<number>()) + (core_.rotated.rotates() ? "_rotated" : "");
+    const std::string stored = std::string(storage_name<number>()) + (core_.hadamard.transforms() ? "_hadamard" : "");
     std::memcpy(own, stored.data(), stored.size());
     std::memcpy(name, own, sizeof name);
     archive_.numbers(name, 16);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Rows of blocks with few bits are stored rotated: keys and values by a Walsh-Hadamard transform before they are
-// rounded, queries by the same before they meet keys, outputs back. All that lies between sees rotated rows only.
+// L6. Rows of blocks with few bits are stored transformed: keys and values by a Walsh-Hadamard transform before they
+// are rounded, queries by the same before they meet keys, outputs back. All that lies between sees transformed rows
+// only.
 #pragma once
 
 #include <zoomr/cache/config.hpp>
@@ -14,15 +15,15 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Rotates rows of a cache that stores `T`, and has room for the queries of one layer and step.
+/// Transforms rows of a cache that stores `T`, and has room for the queries of one layer and step.
 template <class T>
-class rotated_rows {
+class transformed_rows {
  public:
-  /// @param own_pages  an engine's own kernels do not write or read rotated rows
+  /// @param own_pages  an engine's own kernels do not write or read transformed rows
   static bool used(const config& limits, bool own_pages) {
-    return storage_traits<T>::rotates && own_pages && limits.rotate_blocks;
+    return storage_traits<T>::transforms && own_pages && limits.transform_blocks;
   }
-  rotated_rows(const shape& model, const config& limits, bool used)
+  transformed_rows(const shape& model, const config& limits, bool used)
       : key_width_(used ? hadamard_width(model.values_in_keys ? model.head_dim | model.value_width() : model.head_dim)
                         : 1),
         value_width_(used ? (model.values_in_keys ? key_width_ : hadamard_width(model.value_width())) : 1),
@@ -31,29 +32,29 @@ class rotated_rows {
     return used ? bounded_product({limits.max_batched_tokens, model.heads, model.head_dim, sizeof(float)}) : 0;
   }
 
-  bool rotates() const { return key_width_ > 1; }
+  bool transforms() const { return key_width_ > 1; }
 
   /// @param rows  [tokens, heads, head_dim]  of at most max_batched_tokens
   view<const float, 3> queries(view<const float, 3> rows) {
-    if (!rotates()) return rows;
-    const view<float, 3> rotated(queries_.data(), {rows.extent(0), rows.extent(1), rows.extent(2)});
+    if (!transforms()) return rows;
+    const view<float, 3> transformed(queries_.data(), {rows.extent(0), rows.extent(1), rows.extent(2)});
     for (index_t t = 0; t < rows.extent(0); ++t) {
       for (index_t head = 0; head < rows.extent(1); ++head) {
-        std::copy_n(rows[t][head].data(), rows.extent(2), rotated[t][head].data());
-        hadamard_transform(rotated[t][head], key_width_);
+        std::copy_n(rows[t][head].data(), rows.extent(2), transformed[t][head].data());
+        hadamard_transform(transformed[t][head], key_width_);
       }
     }
-    return rotated;
+    return transformed;
   }
   /// @param rows  [tokens, heads, value_width]
-  void rotate_back(view<float, 3> rows) const {
-    for (index_t t = 0; rotates() && t < rows.extent(0); ++t) {
+  void transform_back(view<float, 3> rows) const {
+    for (index_t t = 0; transforms() && t < rows.extent(0); ++t) {
       for (index_t head = 0; head < rows.extent(1); ++head) hadamard_transform(rows[t][head], value_width_);
     }
   }
   /// Of a key as the model has it, and back.
   void key(view<float> row) const {
-    if (rotates()) hadamard_transform(row, key_width_);
+    if (transforms()) hadamard_transform(row, key_width_);
   }
 
   /// Stores a row of the model.
@@ -70,13 +71,13 @@ class rotated_rows {
  private:
   template <class Number>
   static void store(view<const Number> row, index_t width, float scale, T* goal, index_t slot) {
-    if constexpr (storage_traits<T>::rotates) {
+    if constexpr (storage_traits<T>::transforms) {
       if (width > 1) {
         float numbers[shape::most_head_dim];
-        const view<float> rotated(numbers, {row.size()});
+        const view<float> transformed(numbers, {row.size()});
         for (index_t d = 0; d < row.size(); ++d) numbers[d] = to_float(row[d]);
-        hadamard_transform(rotated, width);
-        return store_row(view<const float>(rotated), scale, goal, slot);
+        hadamard_transform(transformed, width);
+        return store_row(view<const float>(transformed), scale, goal, slot);
       }
     }
     store_row(row, scale, goal, slot);

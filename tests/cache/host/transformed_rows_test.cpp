@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of blocks that are stored rotated: the bits of a cache that stores rows as they are and whose caller rotates
-// keys, queries, values and outputs himself; and what rotating is for.
+// Rows of blocks that are stored transformed: the bits of a cache that stores rows as they are and whose caller
+// transforms keys, queries, values and outputs himself; and what it is for.
 #include <cache/support/driving.hpp>
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
@@ -64,21 +64,21 @@ struct text_rows {
   }
 };
 
-/// Rotates by hand, or leaves that to the cache.
+/// Transforms by hand, or leaves that to the cache.
 template <class Policy, class T>
-struct rotating_player {
+struct transforming_player {
   static zoomr::config limits_of(const Policy& policy, const shape& m, bool by_hand) {
     zoomr::config limits = limits_for(160);
-    limits.rotate_blocks = !by_hand;
+    limits.transform_blocks = !by_hand;
     return with_voters(policy, limits, m);
   }
-  rotating_player(const Policy& policy, const text_rows& rows, bool rotates_by_hand)
+  transforming_player(const Policy& policy, const text_rows& rows, bool transforms_by_hand)
       : text(rows),
-        by_hand(rotates_by_hand),
+        by_hand(transforms_by_hand),
         key_width(hadamard_width(rows.model.values_in_keys ? rows.model.head_dim | rows.model.value_width()
                                                            : rows.model.head_dim)),
         value_width(rows.model.values_in_keys ? key_width : hadamard_width(rows.model.value_width())),
-        cache(rows.model, policy, limits_of(policy, rows.model, rotates_by_hand)),
+        cache(rows.model, policy, limits_of(policy, rows.model, transforms_by_hand)),
         seq(cache.open()) {}
 
   /// Passes tokens `first` to `last` in one step.
@@ -149,7 +149,7 @@ template <class T, class Policy>
 void check_bits(const char* name, const Policy& policy, const shape& model, std::uint64_t seed) {
   CAPTURE(std::string(name));
   const text_rows text(model, 160, seed);
-  rotating_player<Policy, T> cache(policy, text, false), caller(policy, text, true);
+  transforming_player<Policy, T> cache(policy, text, false), caller(policy, text, true);
   cache.live(), caller.live();
   REQUIRE(cache.outputs.size() > 1000);
   CHECK(cache.outputs == caller.outputs);
@@ -157,7 +157,7 @@ void check_bits(const char* name, const Policy& policy, const shape& model, std:
 
 /// How far outputs over rounded rows are from those over floats, squared, when some dimensions of keys are large.
 template <class T>
-double error_of_outputs(bool rotated) {
+double error_of_outputs(bool transformed) {
   constexpr shape model{1, 4, 2, 64};
   text_rows text(model, 64, 5);
   for (auto& row : text.keys) row[3] *= 12.0f, row[64 + 40] *= 20.0f;
@@ -166,9 +166,9 @@ double error_of_outputs(bool rotated) {
     for (std::size_t head = 0; head < 4; ++head) row[head * 64 + 3] *= 0.05f, row[head * 64 + 40] *= 0.05f;
   }
   using policy_type = std::decay_t<decltype(small::full)>;
-  rotating_player<policy_type, T> rounded(small::full, text, !rotated);
+  transforming_player<policy_type, T> rounded(small::full, text, !transformed);
   rounded.by_hand = false;
-  rotating_player<policy_type, float> exact(small::full, text, false);
+  transforming_player<policy_type, float> exact(small::full, text, false);
   rounded.pass(0, 60, 60, true), exact.pass(0, 60, 60, true);
   double sum = 0;
   for (std::size_t i = 0; i < exact.outputs.size(); ++i) {
@@ -194,7 +194,7 @@ TEST_CASE("the Walsh-Hadamard transform is what its definition says, and its own
   }
 }
 
-TEST_CASE_TEMPLATE("rotated rows: the bits of a caller that rotates by hand", T, q8_0, q4_0) {
+TEST_CASE_TEMPLATE("transformed rows: the bits of a caller that transforms by hand", T, q8_0, q4_0) {
   check_bits<T>("full", small::full, {2, 4, 2, 64}, 1);
   check_bits<T>("full, 96 and 32 wide", small::full, {2, 4, 2, 96, 32}, 2);
   check_bits<T>("full, values in keys", small::full, {2, 4, 1, 96, 64, true}, 3);
@@ -203,24 +203,24 @@ TEST_CASE_TEMPLATE("rotated rows: the bits of a caller that rotates by hand", T,
   check_bits<T>("zoomr_second_pass", small::zoomr_second_pass, {2, 4, 2, 64}, 6);
 }
 
-TEST_CASE("a dimension that is large in all keys and values costs a rotated cache less") {
+TEST_CASE("a dimension that is large in all keys and values costs a transformed cache less") {
   CHECK(error_of_outputs<q4_0>(true) < 0.5 * error_of_outputs<q4_0>(false));
   CHECK(error_of_outputs<q8_0>(true) < 0.5 * error_of_outputs<q8_0>(false));
 }
 
-TEST_CASE("a sequence that was saved rotated is not loaded as if it were not") {
+TEST_CASE("a sequence that was saved transformed is not loaded as if it were not") {
   const text_rows text({2, 4, 2, 64}, 160, 9);
   using policy_type = std::decay_t<decltype(small::full)>;
-  rotating_player<policy_type, q4_0> rotated(small::full, text, false), plain(small::full, text, true);
-  rotated.pass(0, 40, 40, true), plain.pass(0, 40, 40, true);
-  const auto file = saved(rotated.cache, rotated.seq);
+  transforming_player<policy_type, q4_0> transformed(small::full, text, false), plain(small::full, text, true);
+  transformed.pass(0, 40, 40, true), plain.pass(0, 40, 40, true);
+  const auto file = saved(transformed.cache, transformed.seq);
   plain.cache.close(plain.seq);
   CHECK(sentence_of([&] {
           plain.cache.load(memory_source(file));
-        }).find("its keys and values are stored as q4_0_rotated, this cache's as q4_0") != std::string::npos);
-  rotated.cache.close(rotated.seq);
-  rotated.seq = rotated.cache.load(memory_source(file));
-  CHECK(rotated.cache.tokens(rotated.seq) == 40);
+        }).find("its keys and values are stored as q4_0_hadamard, this cache's as q4_0") != std::string::npos);
+  transformed.cache.close(transformed.seq);
+  transformed.seq = transformed.cache.load(memory_source(file));
+  CHECK(transformed.cache.tokens(transformed.seq) == 40);
 }
 
 }  // namespace zoomr_test
