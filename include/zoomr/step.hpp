@@ -212,6 +212,7 @@ void step<T, Placement>::attend(index_t layer, view<const float, 3> queries, vie
   expect_extents("attend: out is", out, {{tokens_, model.heads, model.value_width()}});
   if (lse.data() != nullptr) expect_extents("attend: lse is", lse, {{tokens_, model.heads}});
   core_->step.layers.expect_queries("attend", layer);
+  queries = core_->hadamard.queries(queries);
   note_queries(layer, queries);
   for (detail::planned_item& item : core_->step.items) {
     if (!in_pass(item)) continue;
@@ -223,6 +224,7 @@ void step<T, Placement>::attend(index_t layer, view<const float, 3> queries, vie
         std::fill_n(out[t][head].data(), model.value_width(), not_a_number);
     }
   }
+  core_->hadamard.transform_back(out);
   for (detail::planned_item& item : core_->step.items) {
     if (in_pass(item)) prefetch_layer(*core_, item, layer + 1, pass_ == 1);
   }
@@ -247,6 +249,7 @@ void step<T, Placement>::list(index_t layer, view<const float, 3> queries,
   const shape& model = expect_layer("list_slots", layer);
   expect_extents("list_slots: queries are", queries, {{tokens_, model.heads, model.head_dim}});
   core_->step.layers.expect_queries("list_slots", layer);
+  queries = core_->hadamard.queries(queries);
   note_queries(layer, queries);
   for (index_t i = 0; i < base::items(); ++i) {
     if (in_pass(at(i))) detail::list_slots(*core_, at(i), i, layer, pass_ == 1, queries, visit);
@@ -262,7 +265,7 @@ void step<T, Placement>::observe(index_t layer, view<const float, 3> queries) {
     ZOOMR_EXPECTS(item.prompt, "observe: after the end of the prompt the cache itself attends");
   }
   core_->step.layers.expect_queries("observe", layer);
-  note_queries(layer, queries);
+  note_queries(layer, core_->hadamard.queries(queries));
   core_->step.layers.see(layer);
 }
 
@@ -315,11 +318,11 @@ void step<T, Placement>::store(index_t layer, view<const Number, 3> keys, view<c
         const auto kv_lane = core_->kv_lane(state, layer, head);
         const index_t slot = state.slot_end(position);
         T* const key = kv_lane.writable_key(slot);
-        detail::store_row(keys[packed][head], core_->limits.key_scale.at(layer, head), key, slot);
+        core_->hadamard.store_key(keys[packed][head], core_->limits.key_scale.at(layer, head), key, slot);
         core_->keep_key(layer, head, kv_lane.pages, slot, key);
         if (model.values_in_keys) return;
-        detail::store_row(values[packed][head], core_->limits.value_scale.at(layer, head), kv_lane.value_of(key, slot),
-                          slot);
+        core_->hadamard.store_value(values[packed][head], core_->limits.value_scale.at(layer, head),
+                                     kv_lane.value_of(key, slot), slot);
       });
     });
   });

@@ -28,7 +28,7 @@ core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/compi
 core/carver.hpp
 core/device/device.cuh core/device/streams.cuh core/device/vectors.cuh core/device/warp.cuh core/device/block.cuh
 L2:
-math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp
+math/functions.hpp math/simd.hpp math/softmax.hpp math/dot.hpp math/products.hpp math/attention_state.hpp math/order.hpp math/logits.hpp math/hadamard.hpp
 math/dot.cuh math/softmax.cuh math/best.cuh
 L3:
 paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/resident_keys.hpp paging/block_shape.hpp paging/tiers/tier_frames.hpp paging/tiers/tier_statistics.hpp
@@ -49,7 +49,7 @@ cache/tokens/query_memory.hpp cache/tokens/selection.hpp cache/tokens/moved_posi
 cache/planning/plan.hpp cache/planning/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/choosing/key_masses.hpp cache/host/sequence_state.hpp cache/host/choosing/chooser.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction/eviction_room.hpp cache/host/attending/half_queries.hpp cache/host/attending/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/attending/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/choosing/key_scores.hpp cache/host/choosing/token_queries.hpp cache/host/choosing/token_ranges.hpp cache/host/choosing/due_choices.hpp cache/host/attending/audit.hpp cache/host/attending/layer_attention.hpp cache/host/attending/listing.hpp
+cache/host/eviction/eviction_room.hpp cache/host/attending/half_queries.hpp cache/host/attending/transformed_rows.hpp cache/host/attending/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/attending/cut_states.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/choosing/key_scores.hpp cache/host/choosing/token_queries.hpp cache/host/choosing/token_ranges.hpp cache/host/choosing/due_choices.hpp cache/host/attending/audit.hpp cache/host/attending/layer_attention.hpp cache/host/attending/listing.hpp
 cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp
 cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/memory/table.cuh cache/device/memory/sequence.cuh

@@ -42,7 +42,7 @@ inline constexpr index_t numbers_in_block = 32;
 namespace detail {
 
 struct rows_of_blocks {
-  static constexpr bool scales_rows = false;
+  static constexpr bool scales_rows = false, transforms = false;
 };
 
 /// Codes that are numbers of a storage type of 8 bits.
@@ -81,6 +81,7 @@ constexpr T nearest_float16_scale(float scale) {
 template <>
 struct storage_traits<q8_0> : detail::codes_in<int8> {
   static constexpr const char* name = "q8_0";
+  static constexpr bool transforms = true;
   static constexpr index_t block_size = 17;
   ZOOMR_HD static constexpr float scale(q8_0 stored) { return detail::float16_scale(stored); }
   static constexpr q8_0 scale_for(const float*, float largest) {
@@ -91,6 +92,7 @@ struct storage_traits<q8_0> : detail::codes_in<int8> {
 template <>
 struct storage_traits<q4_0> : detail::rows_of_blocks {
   static constexpr const char* name = "q4_0";
+  static constexpr bool transforms = true;
   static constexpr index_t block_size = 9, code_bits = 4;
   ZOOMR_HD static constexpr float scale(q4_0 stored) { return detail::float16_scale(stored); }
   static constexpr q4_0 scale_for(const float* numbers, float largest) {

@@ -85,6 +85,7 @@ using small_float8 = small_float<3, -6>;
 ///
 ///   name         which a saved sequence has
 ///   scales_rows  rows have scales of their own
+///   transforms   a cache in memory of its own stores rows transformed, unless its config says otherwise
 ///   block_size   what a block of numbers takes, in `T`; 0 where rows are numbers, one after the other
 ///
 /// Of rows of numbers:
@@ -140,7 +141,7 @@ ZOOMR_HD constexpr T from_float_up(float value) {
 namespace detail {
 
 struct rows_of_numbers {
-  static constexpr bool scales_rows = false;
+  static constexpr bool scales_rows = false, transforms = false;
   static constexpr index_t block_size = 0;
 };
 

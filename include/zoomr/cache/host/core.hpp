@@ -42,19 +42,20 @@ struct cache_core {
   std::vector<head_counts> counts;         // [max_draft_tokens, heads]  of one item in one layer
   segment_summarizer summaries;
   eviction_room room;
-  step_plan<planned_item> step;      // in progress
-  query_memory draft_queries;        // [step's tokens after the prompt]  as after each token
-  query_memory eviction_queries;     // [step's tokens after the prompt]  queries that are observed or chosen by later
-  query_memory prompt_queries;       // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
-  query_memory choice_queries;       // [max_sequences]  queries of the token that makes a choice
-  voter_table voters;                // of a choice from several queries
-  table<selection> pending;          // [max_sequences]  choices not yet committed
-  stretch_sums heads;                // [max_batched_tokens, heads]  of the tokens that attend together
-  cut_states cut;                    // of tokens whose stretches several threads share
-  detail::half_queries halves;       // rows of the layer that is attended
-  table<std::string> failures;       // [max_sequences]  why an item has failed
-  std::vector<index_t> replaced;     // [pages of the longest sequence]  of a sequence that loses tokens
-  attention_trace* trace = nullptr;  // the caller's, if attention is to be recorded
+  step_plan<planned_item> step;       // in progress
+  query_memory draft_queries;         // [step's tokens after the prompt]  as after each token
+  query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or chosen by later
+  query_memory prompt_queries;        // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
+  query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
+  voter_table voters;                 // of a choice from several queries
+  table<selection> pending;           // [max_sequences]  choices not yet committed
+  stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
+  cut_states cut;                     // of tokens whose stretches several threads share
+  detail::half_queries halves;        // rows of the layer that is attended
+  transformed_rows<number> hadamard;  // the same, where rows are stored transformed
+  table<std::string> failures;        // [max_sequences]  why an item has failed
+  std::vector<index_t> replaced;      // [pages of the longest sequence]  of a sequence that loses tokens
+  attention_trace* trace = nullptr;   // the caller's, if attention is to be recorded
 
   /// @pre     expect_possible(model, *pointer, settings) has let them pass
   /// @throws  error(capacity) or std::bad_alloc without memory; error(storage) without the file of a tiered pool
@@ -78,6 +79,7 @@ struct cache_core {
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
+        hadamard(model, settings, sizing::transforms(settings)),
         failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     limits.voters = {};  // the caller's table may go; `voters` has what is needed of it

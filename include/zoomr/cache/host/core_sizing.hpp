@@ -5,6 +5,7 @@
 #include <zoomr/attention/stretches.hpp>
 #include <zoomr/cache/host/attending/cut_states.hpp>
 #include <zoomr/cache/host/attending/half_queries.hpp>
+#include <zoomr/cache/host/attending/transformed_rows.hpp>
 #include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/cache/host/eviction/eviction_room.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
@@ -61,6 +62,7 @@ struct core_sizing {
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
         stretch_sums::bytes(model, limits.max_batched_tokens, limits.max_tokens) +
         cut_states::bytes(sizes, limits, threads) + detail::half_queries::bytes(model, limits) +
+        transformed_rows<number>::bytes(model, limits, transforms(limits)) +
         bounded_product({policy.persists() ? 1 : 0, limits.max_sequences, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
@@ -113,6 +115,7 @@ struct core_sizing {
     use.file = pool.file;
     return use;
   }
+  static bool transforms(const config& limits) { return transformed_rows<number>::used(limits, Pool::owns_pages); }
   // Slots that `observed` must have room for; 0 where no KV lane ever evicts.
   static index_t observed_tokens(const layout& sizes, const config& limits) {
     return sizes.kept > 0 ? limits.max_tokens : 0;

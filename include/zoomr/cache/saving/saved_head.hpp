@@ -162,7 +162,8 @@ class saved_head {
     archive_.expect(found.value_dim > 0 && (in_keys == 0 || in_keys == 1), "its values have a width that cannot be");
     found.values_in_keys = in_keys == 1;
     char own[16] = {}, name[16];
-    std::memcpy(own, storage_name<number>(), std::strlen(storage_name<number>()));
+    const std::string stored = std::string(storage_name<number>()) + (core_.hadamard.transforms() ? "_hadamard" : "");
+    std::memcpy(own, stored.data(), stored.size());
     std::memcpy(name, own, sizeof name);
     archive_.numbers(name, 16);
     if (found != m) {
@@ -175,7 +176,7 @@ class saved_head {
     if (std::memcmp(name, own, sizeof name) != 0) {
       const std::string other(
           name, std::find_if(name, name + 16, [](char c) { return c < 'a' && (c < '0' || c > '9') && c != '_'; }));
-      return "its keys and values are stored as " + other + ", this cache's as " + storage_name<number>();
+      return "its keys and values are stored as " + other + ", this cache's as " + stored;
     }
     const bool same_keys = scales(core_.limits.key_scale);
     const bool same_values = scales(core_.limits.value_scale);

@@ -155,7 +155,9 @@ class slot_shift {
     const view<float> row(turned, {core_.sizes.model.head_dim});
     const float scale = core_.limits.key_scale.at(layer, kv_head);
     read_row(key, before, scale, row);
+    core_.hadamard.key(row);
     if constexpr (turns) turn_(layer, row);
+    core_.hadamard.key(row);
     store_row(view<const float>(row), scale, goal, slot);
   }
 
