@@ -16,7 +16,7 @@ def string(text):
 
 def value(kind, content):
     if isinstance(content, list):
-        return struct.pack("<IQ", kind, len(content)) + b"".join(value(kind, one) for one in content)
+        return struct.pack("<IQ", kind, len(content)) + b"".join(value(kind, element) for element in content)
     if kind == STRING:
         return string(content)
     return struct.pack(f"<{LETTERS[kind]}", content)
@@ -104,15 +104,15 @@ class Model:
 
     def parts(self, count):
         """The bytes of each file of the model when it is split."""
-        names, made = list(self.tensors), []
+        names, files = list(self.tensors), []
         per = -(-len(names) // count)
         for number in range(count):
             part = Model.__new__(Model)
             part.fields = (dict(self.fields) if number == 0 else {}) | {
                 "split.no": (U16, number), "split.count": (U16, count), "split.tensors.count": (I32, len(names))}
             part.tensors = {name: self.tensors[name] for name in names[number * per:(number + 1) * per]}
-            made.append(part.data())
-        return made
+            files.append(part.data())
+        return files
 
 
 def damaged(data, draw):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What get.py of examples/studies/pretrained refuses, each with one sentence, and that nothing is left of it: GGUF
-files that are odd (gguf_bytes.py), or damaged at random. No network is needed; where numpy is, directories are made too.
+files that are odd (gguf_bytes.py), or damaged at random. No network is needed; where numpy is, directories are made
+too.
 
     python3 pretrained_faults_test.py GET.PY [FILES]
 
@@ -167,8 +168,8 @@ class Faults(unittest.TestCase):
         model = Model()
         tokens = model.fields["tokenizer.ggml.tokens"][1]
         model.set("tokenizer.ggml.eot_token_id", U32, 0).set("tokenizer.ggml.eom_token_id", U32, 1)
-        made = configuration.describe(self.gguf(model))
-        self.assertEqual([tokens[i] for i in made.generation["eos_token_id"]],
+        described = configuration.describe(self.gguf(model))
+        self.assertEqual([tokens[i] for i in described.generation["eos_token_id"]],
                          ["!", '"', "<|eom_id|>", "<|endoftext|>", "</s>"])
 
     @unittest.skipUnless(convert, "without numpy")
@@ -206,9 +207,10 @@ class Faults(unittest.TestCase):
             paths = [self.gguf(part, name) for part, name in zip(parts, names)]
             since = time.monotonic()
             try:
-                made = configuration.describe(paths[0])
-                self.assertTrue(json.dumps([made.config, made.generation, made.words, made.words_config]))
-                if convert and all(tensor.kind in ("F32", "F16", "BF16") for tensor in made.file.tensors.values()):
+                described = configuration.describe(paths[0])
+                self.assertTrue(json.dumps([described.config, described.generation, described.words,
+                                            described.words_config]))
+                if convert and all(tensor.kind in ("F32", "F16", "BF16") for tensor in described.file.tensors.values()):
                     self.converted(paths[0], f"made{number}")
             except Refused as sentence:
                 refused += 1

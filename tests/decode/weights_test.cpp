@@ -294,9 +294,9 @@ TEST_CASE("weights stay in their file, and are copied where it has them at an od
   for (std::size_t blanks = 0; blanks < 4; ++blanks) {
     const std::string header = "{" + tensor("a", "F32", "[2]", "[0,8]") + "}" + std::string(blanks, ' ');
     write_file(path, file_of(header, 0) + numbers);
-    const stored made = safetensors(path, metadata).load("a", {2});
-    CHECK(widened(made, 0, 2) == std::vector<float>{1.5f, -2.0f});
-    CHECK(std::get<stored_numbers<float>>(made).mapped() == (header.size() % 4 == 0));
+    const stored loaded = safetensors(path, metadata).load("a", {2});
+    CHECK(widened(loaded, 0, 2) == std::vector<float>{1.5f, -2.0f});
+    CHECK(std::get<stored_numbers<float>>(loaded).mapped() == (header.size() % 4 == 0));
   }
   // It stays what it was when another file takes its name.
   write_file(path, file_of(padded("{" + tensor("a", "F16", "[4]", "[0,8]") + "}"), 0) + numbers);
@@ -335,8 +335,8 @@ TEST_CASE("a large tensor takes no memory of its own") {
   std::map<std::string, std::string> metadata;
   const long long before = own_kilobytes();
   REQUIRE(before > 0);
-  const stored made = safetensors(folder / "one.safetensors", metadata).load("a", {bytes / 2});
-  CHECK(widened(made, bytes / 2 - 1, 1) == std::vector<float>{0.0f});
+  const stored loaded = safetensors(folder / "one.safetensors", metadata).load("a", {bytes / 2});
+  CHECK(widened(loaded, bytes / 2 - 1, 1) == std::vector<float>{0.0f});
   CHECK(own_kilobytes() - before < static_cast<long long>(bytes >> 13));  // an eighth
 }
 #endif

@@ -213,14 +213,14 @@ def expect_shape(file, name, shape):
 
 def expect_tensors(file, config):
     """The file has every tensor that its numbers ask for, and no other one."""
-    wanted, layers = shapes(file, config), config["num_hidden_layers"]
+    expected, layers = shapes(file, config), config["num_hidden_layers"]
     for name in file.tensors:
-        if name not in wanted and name != "rope_freqs.weight":
+        if name not in expected and name != "rope_freqs.weight":
             file.refuse(f"the tensor {shown(name)} has no place in a model of the architecture {file.family} with "
                         f"{layers} layers")
-    missing = [name for name in wanted if name not in file.tensors]
+    missing = [name for name in expected if name not in file.tensors]
     if missing:
         more = f", and {len(missing) - 1} more are" if len(missing) > 1 else " is"
         file.refuse(f"the tensor {missing[0]}{more} missing; {file.family}.block_count is {layers}")
-    for name, shape in wanted.items():
+    for name, shape in expected.items():
         expect_shape(file, name, shape)

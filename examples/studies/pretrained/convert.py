@@ -80,11 +80,11 @@ def stored(file, tensor, weights, kind):
     if kind == "BF16":      # which numpy does not know; no bit is lost, since the file has no more
         return (np.ascontiguousarray(weights).view(np.uint32) >> 16).astype(np.uint16)
     with np.errstate(over="ignore"):
-        made = np.ascontiguousarray(weights, {"F32": np.float32, "F16": np.float16}[kind])
-    if not np.isfinite(made).all():
+        narrowed = np.ascontiguousarray(weights, {"F32": np.float32, "F16": np.float16}[kind])
+    if not np.isfinite(narrowed).all():
         file.refuse(f"the tensor {tensor.name} has weights up to {np.abs(weights).max():.3g}, which float16 cannot "
                     f"hold; use --float32")
-    return made
+    return narrowed
 
 
 def write_weights(directory, float32, path):

@@ -230,7 +230,7 @@ class Gguf:
         """Some files have a number for each layer."""
         if not isinstance(value, list):
             return value
-        if not value or any(one != value[0] for one in value):
+        if not value or any(other != value[0] for other in value):
             self.refuse(f"{name} differs between layers")
         return value[0]
 
