@@ -143,9 +143,9 @@ tokenizer::normalized_part tokenizer::normalize(std::string_view part) const {
       expect_room(text.size(), most_of(part), "normalizer");
     } else if (const auto* trim = std::get_if<trimming>(&step)) {
       if (trim->right) text.resize(white_space_begin(text));
-      const std::size_t kept = trim->left ? white_space_end(text, 0) : 0;
-      text.erase(0, kept);
-      begins = begins && kept == 0;
+      const std::size_t removed = trim->left ? white_space_end(text, 0) : 0;
+      text.erase(0, removed);
+      begins = begins && removed == 0;
     } else {
       begins = std::get<replacement>(step).apply(text, most_of(part), "normalizer") && begins;
     }
