@@ -3,13 +3,13 @@
 
 #include <algorithm>  // std::min, std::ranges::sort
 #include <bit>        // std::endian
-#include <cmath>      // std::isfinite
 #include <fstream>    // std::ifstream
 #include <set>        // std::set
 #include <utility>    // std::pair
 
 #include <nlohmann/json.hpp>
 
+#include "finite.hpp"
 #include "input_error.hpp"
 
 namespace decode {
@@ -17,24 +17,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are read as they lie");
 
-// Memory is asked for once, for a size that the file has. Pieces are checked while they are in a cache.
+// Memory is asked for once, for a size that the file has.
 template <class T>
-zoomr::buffer<T> read(const tensor_place& place, const std::string& where) {
+zoomr::buffer<T> copied(const tensor_place& place, const std::string& where) {
   std::ifstream file(place.file, std::ios::binary);
   expect_open(file, place.file);
   file.seekg(static_cast<std::streamoff>(place.begin));
-  const std::size_t size = place.bytes / sizeof(T);
-  constexpr std::size_t piece = 1u << 16;
-  zoomr::buffer<T> numbers(static_cast<std::int64_t>(size));
-  for (std::size_t first = 0; first < size; first += piece) {
-    const std::size_t last = std::min(first + piece, size);
-    T* const at = numbers.data() + first;
-    if (!file.read(reinterpret_cast<char*>(at), static_cast<std::streamsize>((last - first) * sizeof(T))))
-      fail(where, " cannot be read");
-    for (std::size_t i = first; i < last; ++i)
-      if (!std::isfinite(zoomr::to_float(numbers.data()[i]))) fail(where, " has a NaN or an infinity as element ", i);
-  }
-  return numbers;
+  zoomr::buffer<T> values(static_cast<std::int64_t>(place.bytes / sizeof(T)));
+  if (!file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(place.bytes)))
+    fail(where, " cannot be read");
+  return values;
 }
 
 std::size_t dtype_bytes(const std::string& dtype, const std::string& where) {
@@ -67,6 +59,22 @@ safetensors::safetensors(const std::filesystem::path& directory) {
 
 safetensors::safetensors(const std::filesystem::path& file, std::map<std::string, std::string>& metadata) {
   add_file(file, &metadata);
+}
+
+template <class T>
+stored_numbers<T> safetensors::read(const tensor_place& place, const std::string& where) const {
+  auto& file = mapped_[place.file];
+  if (!file) file = std::make_shared<const mapped_file>(place.file);
+  if (file->size() < place.begin + place.bytes)
+    fail(where, " cannot be read: the file became shorter, and has ", file->size(), " bytes");
+  const std::byte* const begin = file->data() == nullptr ? nullptr : file->data() + place.begin;
+  const bool in_place = begin != nullptr && reinterpret_cast<std::uintptr_t>(begin) % alignof(T) == 0;
+  const auto count = static_cast<std::int64_t>(place.bytes / sizeof(T));
+  stored_numbers<T> values =
+      in_place ? stored_numbers<T>(file, reinterpret_cast<const T*>(begin), count) : copied<T>(place, where);
+  if (const std::int64_t wrong = first_not_finite(values.data(), count); wrong < count)
+    fail(where, " has a NaN or an infinity as element ", wrong);
+  return values;
 }
 
 stored safetensors::load(const std::string& name, const std::vector<std::size_t>& shape) const {

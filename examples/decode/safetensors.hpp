@@ -10,6 +10,7 @@
 #include <cstdint>     // std::uint64_t
 #include <filesystem>  // std::filesystem::path
 #include <map>         // std::map
+#include <memory>      // std::shared_ptr
 #include <string>      // std::string
 #include <vector>      // std::vector
 
@@ -40,7 +41,8 @@ class safetensors {
 
   const std::map<std::string, tensor_place>& tensors() const { return tensors_; }
 
-  /// One tensor as it is stored, row-major.
+  /// One tensor as it is stored, row-major. It stays in its file (mapped_file.hpp), unless the file has it at an odd
+  /// place for its type, or cannot be mapped: then it is copied.
   ///
   /// @param shape  what it must have
   /// @throws       input_error: no such tensor, another shape, another type, a NaN or infinity
@@ -51,9 +53,12 @@ class safetensors {
   void add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data, std::uint64_t size);
   static tensor_place read_place(const field& entry, std::uint64_t data, std::uint64_t size);
   void add_shards(const std::filesystem::path& index_file);
+  template <class T>
+  stored_numbers<T> read(const tensor_place& place, const std::string& where) const;
 
   std::map<std::string, tensor_place> tensors_;
   std::string source_;  // the file that a missing tensor is missing from
+  mutable std::map<std::filesystem::path, std::shared_ptr<const mapped_file>> mapped_;  // once tensors are read
 };
 
 }  // namespace decode

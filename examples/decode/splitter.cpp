@@ -68,6 +68,12 @@ splitter::splitter(const std::string& pattern, split_keeps keeps, const std::str
   if (!code_) fail(where, ": the pattern ", shown(pattern), " is wrong at byte ", at, ": ", message(error));
 }
 
+bool splitter::may_match_nothing() const {
+  std::uint32_t may = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &may);
+  return may != 0;
+}
+
 std::optional<splitter::place> splitter::next(std::string_view text, std::size_t done, matching& with) const {
   const int result = with.match(code_.get(), text, done);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;

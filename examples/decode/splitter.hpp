@@ -45,10 +45,18 @@ class splitter {
   template <class Visit>
   bool operator()(std::string_view text, matching& with, Visit visit) const;
 
- private:
   struct place {
     std::size_t begin, end;
   };
+  /// visit(place) for each match in `text`, valid UTF-8, from the first to the last. Empty ones are none.
+  /// @throws input_error where the pattern takes too many steps
+  template <class Visit>
+  void each_match(std::string_view text, Visit visit) const;
+
+  /// Whether the pattern may match no character at all.
+  bool may_match_nothing() const;
+
+ private:
   // The first match in text[done, ...), not empty.
   std::optional<place> next(std::string_view text, std::size_t done, matching& with) const;
 
@@ -94,6 +102,18 @@ bool splitter::operator()(std::string_view text, matching& with, Visit visit) co
     if (!keep(keeps_.gaps, before, found->begin) || !keep(keeps_.matches, found->begin, done)) return false;
   }
   return keep(keeps_.gaps, done, text.size());
+}
+
+template <class Visit>
+void splitter::each_match(std::string_view text, Visit visit) const {
+  matching with(*this);
+  with.left_ += 64 * text.size();
+  for (std::size_t done = 0; done < text.size();) {
+    const auto found = next(text, done, with);
+    if (!found) return;
+    visit(*found);
+    done = found->end;
+  }
 }
 
 }  // namespace decode

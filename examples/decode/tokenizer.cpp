@@ -2,6 +2,7 @@
 #include "tokenizer.hpp"
 
 #include <algorithm>  // std::max
+#include <utility>    // std::move
 
 #include "byte_alphabet.hpp"
 #include "input_error.hpp"
@@ -16,6 +17,12 @@ std::size_t most_of(std::string_view text) { return 16 * text.size() + 64; }
 void expect_room(std::size_t bytes, std::size_t most, const char* step) {
   if (bytes > most)
     fail("the tokenizer's ", step, " makes more than ", most, " bytes of a text, 16 for each that it has");
+}
+
+std::size_t letter_bytes(std::string_view text, std::size_t at) {
+  std::size_t bytes = 1;
+  while (at + bytes < text.size() && (static_cast<unsigned char>(text[at + bytes]) & 0xc0) == 0x80) ++bytes;
+  return bytes;
 }
 
 // The byte of "<0xNN>".
@@ -66,7 +73,7 @@ std::size_t tokenizer::most_bytes(std::size_t tokens) const {
   for (const splitter& split : splitters_) drops = drops || split.drops();
   for (const normalizer_step& step : normalizer_) {
     const auto* replaced = std::get_if<replacement>(&step);  // a normal form makes one byte of at most four
-    drops = drops || !replaced || replaced->to.size() < replaced->from.size();
+    drops = drops || !replaced || replaced->pattern || replaced->to.size() < replaced->from.size();
   }
   return tokens * std::max<std::size_t>(1, words_.longest()) * (drops ? 16 : 1);
 }
@@ -76,6 +83,10 @@ std::string tokenizer::piece(token_id id, bool first) const {
   if (joins_words_) return std::string(first ? "" : " ").append(text);
   if (writes_bytes_) return bytes_from_alphabet(text).value_or(std::string(text));
   std::string out(text);
+  if (decoder_metaspace_) {
+    const bool dropped = first && decoder_metaspace_->prepends != metaspace::prefix::never;
+    replacement{decoder_metaspace_->sign, dropped ? "" : " ", {}}.apply(out, most_of(text), "decoder");
+  }
   for (const auto& each : decoder_replacements_) each.apply(out, most_of(text), "decoder");
   if (byte_tokens_) out = byte_of(out).value_or(out);
   const std::size_t strips = first || strips_each_ ? strips_ : 0;
@@ -92,16 +103,26 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special) 
   return text += stream.finish();
 }
 
-void tokenizer::replacement::apply(std::string& text, std::size_t most, const char* step) const {
-  if (from.empty()) return expect_room(text.size() + to.size(), most, step), static_cast<void>(text.insert(0, to));
+bool tokenizer::replacement::apply(std::string& text, std::size_t most, const char* step) const {
   std::string out;
   std::size_t done = 0;
-  for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size()) {
-    expect_room(out.size() + (at - done) + to.size(), most, step);
-    out.append(text, done, at - done) += to;
-  }
+  bool begins = true;
+  const auto replace = [&](std::size_t begin, std::size_t end) {
+    // The package tokenizers takes what replaces several characters for the last of them.
+    if (begin == 0 && end > 0) begins = !to.empty() && end == letter_bytes(text, 0);
+    expect_room(out.size() + (begin - done) + to.size(), most, step);
+    out.append(text, done, begin - done) += to;
+    done = end;
+  };
+  if (pattern)
+    pattern->each_match(text, [&](const splitter::place& found) { replace(found.begin, found.end); });
+  else if (from.empty())
+    replace(0, 0);
+  else
+    for (std::size_t at; (at = text.find(from, done)) != text.npos;) replace(at, at + from.size());
   expect_room(out.size() + (text.size() - done), most, step);
   text = out.append(text, done);
+  return begins;
 }
 
 // visit(piece) for the pieces of a text after the splitters from `step` on, one after the other; until it is false.
@@ -113,31 +134,47 @@ bool tokenizer::each_piece(std::string_view text, std::size_t step, std::vector<
                           [&](std::string_view piece) { return each_piece(piece, step + 1, matching, visit); });
 }
 
-std::string tokenizer::normalize(std::string_view part) const {
+tokenizer::normalized_part tokenizer::normalize(std::string_view part) const {
   std::string text(part);
+  bool begins = true;
   for (const normalizer_step& step : normalizer_) {
     if (const auto* form = std::get_if<normal_form>(&step)) {
       text = normalized(text, *form);
       expect_room(text.size(), most_of(part), "normalizer");
+    } else if (const auto* trim = std::get_if<trimming>(&step)) {
+      if (trim->right) text.resize(white_space_begin(text));
+      const std::size_t removed = trim->left ? white_space_end(text, 0) : 0;
+      text.erase(0, removed);
+      begins = begins && removed == 0;
     } else {
-      std::get<replacement>(step).apply(text, most_of(part), "normalizer");
+      begins = std::get<replacement>(step).apply(text, most_of(part), "normalizer") && begins;
     }
   }
-  return text;
+  return {std::move(text), begins};
 }
 
 // A part between added tokens that are found in the text as it is, which begins at byte `position` of the text.
 void tokenizer::encode_part(std::string_view part, std::size_t position, encoding& to) const {
-  const std::string text = normalize(part);
+  const auto [text, begins] = normalize(part);
   const bool moved = text != part;  // then only the part's place is known
-  cut(text, added_normalized_, to,
-      [&](std::string_view rest, std::size_t at) { encode_normalized(rest, position + (moved ? 0 : at), moved, to); });
+  const bool first = begins && position == 0;
+  cut(text, added_normalized_, to, [&](std::string_view rest, std::size_t at) {
+    encode_normalized(rest, position + (moved ? 0 : at), moved, first && at == 0, to);
+  });
 }
 
 // A part without added tokens, normalised.
 // @param moved  only the beginning of the part that it comes from is known
-void tokenizer::encode_normalized(std::string_view part, std::size_t position, bool moved, encoding& to) const {
+// @param first  the text begins with it
+void tokenizer::encode_normalized(std::string_view part, std::size_t position, bool moved, bool first,
+                                  encoding& to) const {
   std::string text(part);
+  if (metaspace_) {
+    const auto& [sign, prepends] = *metaspace_;
+    replacement{" ", sign, {}}.apply(text, most_of(part), "pre-tokenizer");
+    const bool prefixed = prepends == metaspace::prefix::always || (prepends == metaspace::prefix::first && first);
+    if (prefixed && !text.starts_with(sign)) text.insert(0, sign);
+  }
   if (prefix_space_ && !text.starts_with(' ')) text.insert(0, 1, ' ');
   const auto unknown = to.options.allow_unknown ? unknown_ : std::nullopt;
   each_piece(text, 0, to.matching, [&](std::string_view piece) {

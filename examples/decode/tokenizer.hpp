@@ -3,13 +3,16 @@
 // out first; what lies between is normalised, split into pieces, and each piece is looked up (word
 // level) or merged (byte-pair encoding; see bpe.hpp). Known are
 //   byte-level BPE        GPT-2, Llama 3, Qwen: each byte is one of 256 visible characters
-//   SentencePiece as BPE  Llama 2: spaces become "▁", what is unknown becomes bytes <0xNN>
+//   SentencePiece as BPE  Llama 2: spaces become "▁", by a normalizer or by the pre-tokenizer Metaspace; what is
+//   unknown
+//                         becomes bytes <0xNN>
 //   word level            words between spaces
 // Added tokens that say "normalized" are found once the text is normalised, the others before.
 #pragma once
 
 #include <cstddef>        // std::size_t
 #include <filesystem>     // std::filesystem::path
+#include <memory>         // std::shared_ptr
 #include <optional>       // std::optional
 #include <span>           // std::span
 #include <string>         // std::string
@@ -78,13 +81,25 @@ class tokenizer {
 
  private:
   struct replacement {
-    std::string from, to;  // from: empty for the beginning of the text
+    std::string from, to;               // from: empty for the beginning of the text
+    std::shared_ptr<splitter> pattern;  // what is replaced where `from` is empty
 
     /// @param most  bytes that `text` may have then; more is an input_error, before there are more
-    void apply(std::string& text, std::size_t most, const char* step) const;
+    /// @return      false if what begins the text now stands for no first character of it
+    bool apply(std::string& text, std::size_t most, const char* step) const;
+  };
+  struct trimming {  // of white space
+    bool left, right;
   };
 
-  using normalizer_step = std::variant<replacement, normal_form>;
+  using normalizer_step = std::variant<replacement, trimming, normal_form>;
+
+  // The pre-tokenizer of SentencePiece's vocabularies: a sign for each space, and one before a text.
+  struct metaspace {
+    enum class prefix { always, first, never };  // before each part between added tokens, before the text, or nowhere
+    std::string sign;
+    prefix prepends = prefix::always;
+  };
 
   // What encoding one text takes along.
   struct encoding {
@@ -94,9 +109,13 @@ class tokenizer {
     bool full() const { return ids.size() > options.most; }
   };
 
-  std::string normalize(std::string_view part) const;
+  struct normalized_part {
+    std::string text;
+    bool begins = true;  // the first character, or what stands for it, is the part's first
+  };
+  normalized_part normalize(std::string_view part) const;
   void encode_part(std::string_view part, std::size_t position, encoding& to) const;
-  void encode_normalized(std::string_view part, std::size_t position, bool moved, encoding& to) const;
+  void encode_normalized(std::string_view part, std::size_t position, bool moved, bool first, encoding& to) const;
 
   template <class Visit>
   bool each_piece(std::string_view text, std::size_t step, std::vector<splitter::matching>& matching,
@@ -107,6 +126,8 @@ class tokenizer {
   // What reads the files: tokenizer_file.cpp.
   void add_token(const std::string& text, const field& id);
   static replacement checked(const field& step, replacement made);
+  static replacement read_replacement(const field& step);
+  static metaspace read_metaspace(const field& step);
   static void expect_step(std::size_t there, const field& step);
   void read_model(const field& model);
   void read_added_tokens(const field& added);
@@ -125,13 +146,15 @@ class tokenizer {
   added_tokens added_, added_normalized_;  // found before the text is normalised, and after that
   std::unordered_set<token_id> special_;
   std::vector<normalizer_step> normalizer_;
+  std::optional<metaspace> metaspace_;
   std::vector<splitter> splitters_;  // each cuts the pieces of the one before
   bool prefix_space_ = false;
-  bool reads_bytes_ = false;                       // pieces go to the vocabulary as bytes
-  std::vector<token_id> before_, after_;           // what the template puts around a text
-  bool joins_words_ = false;                       // decoder: none; words with spaces between
-  bool writes_bytes_ = false;                      // decoder: byte level
-  std::vector<replacement> decoder_replacements_;  // decoder: SentencePiece, from here on
+  bool reads_bytes_ = false;                    // pieces go to the vocabulary as bytes
+  std::vector<token_id> before_, after_;        // what the template puts around a text
+  bool joins_words_ = false;                    // decoder: none; words with spaces between
+  bool writes_bytes_ = false;                   // decoder: byte level
+  std::optional<metaspace> decoder_metaspace_;  // decoder: SentencePiece, from here on
+  std::vector<replacement> decoder_replacements_;
   bool byte_tokens_ = false;
   bool strips_each_ = true;  // each token, not the text as a whole
   std::string stripped_;

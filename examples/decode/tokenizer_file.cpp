@@ -5,8 +5,10 @@
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <filesystem>   // std::filesystem::path
+#include <memory>       // std::make_shared
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +71,39 @@ tokenizer::replacement tokenizer::checked(const field& step, replacement made) {
   return made;
 }
 
+// A text or a regular expression, and what is put in its place.
+tokenizer::replacement tokenizer::read_replacement(const field& step) {
+  const field pattern = step.at("pattern");
+  if (const auto regex = pattern.find("Regex")) {
+    auto compiled = std::make_shared<splitter>(regex->text(), split_keeps{}, step.where());
+    if (compiled->may_match_nothing())
+      fail(step.where(), ": the pattern ", shown(regex->text()), " may match no character, which is not known here");
+    return checked(step, {"", step.at("content").text(), std::move(compiled)});
+  }
+  const std::string& from = pattern.at("String").text();
+  if (from.empty()) fail(step.where(), ".pattern is empty");
+  return checked(step, {from, step.at("content").text(), {}});
+}
+
+tokenizer::metaspace tokenizer::read_metaspace(const field& step) {
+  metaspace found;
+  found.sign = step.at("replacement").text();
+  std::size_t letters = 0;
+  for (const char byte : found.sign) letters += (static_cast<unsigned char>(byte) & 0xc0) != 0x80 ? 1 : 0;
+  if (letters != 1) fail(step.where(), ".replacement must be one character, but is ", shown(found.sign));
+  // Older files have add_prefix_space alone; true is what the default says.
+  const bool prefixed = step.boolean("add_prefix_space", true);
+  const std::string scheme = step.text("prepend_scheme", prefixed ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    fail(step.where(), ".prepend_scheme is ", shown(scheme), "; known are always, first and never");
+  if (!prefixed && scheme != "never")
+    fail(step.where(), ".add_prefix_space is false, but the prepend_scheme ", shown(scheme));
+  found.prepends = scheme == "always"  ? metaspace::prefix::always
+                   : scheme == "first" ? metaspace::prefix::first
+                                       : metaspace::prefix::never;
+  return found;
+}
+
 void tokenizer::expect_step(std::size_t there, const field& step) {
   if (there >= most_steps) fail(step.where(), ": there are more than ", most_steps, " steps");
 }
@@ -92,7 +127,7 @@ void tokenizer::read_added_tokens(const field& added) {
     add_token(text, entry.at("id"));
     const token_id id = *words_.find(text);
     const bool late = entry.boolean("normalized", false);
-    const std::string searched = late ? normalize(text) : text;
+    const std::string searched = late ? normalize(text).text : text;
     if (searched.empty()) fail(entry.where(), ".content is empty once it is normalized");
     (late ? added_normalized_ : added_)
         .add({searched, id, entry.boolean("lstrip", false), entry.boolean("rstrip", false)});
@@ -109,15 +144,15 @@ void tokenizer::read_normalizer(const field& step) {
   }
   expect_step(normalizer_.size(), step);
   if (type == "Prepend") {
-    normalizer_.push_back(checked(step, {"", step.at("prepend").text()}));
+    normalizer_.push_back(checked(step, {"", step.at("prepend").text(), {}}));
   } else if (type == "Replace") {
-    const std::string& from = step.at("pattern").at("String").text();
-    if (from.empty()) fail(step.where(), ".pattern is empty");
-    normalizer_.push_back(checked(step, {from, step.at("content").text()}));
+    normalizer_.push_back(read_replacement(step));
+  } else if (type == "Strip") {
+    normalizer_.push_back(trimming{step.at("strip_left").boolean(), step.at("strip_right").boolean()});
   } else if (const auto form = std::find(forms.begin(), forms.end(), type); form != forms.end()) {
     normalizer_.push_back(static_cast<normal_form>(form - forms.begin()));
   } else {
-    refuse_type(step, "NFC, NFD, NFKC, NFKD, Prepend, Replace and Sequence");
+    refuse_type(step, "NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence and Strip");
   }
 }
 
@@ -131,6 +166,12 @@ void tokenizer::read_pre_tokenizer(const field& step) {
   expect_step(splitters_.size(), step);
   if (type == "Sequence") {
     for (const field& part : step.at("pretokenizers").elements()) read_pre_tokenizer(part);
+  } else if (type == "Metaspace") {
+    if (metaspace_ || !splitters_.empty()) fail(step.where(), " comes after another step, and must be the first");
+    metaspace_ = read_metaspace(step);
+    const std::string sign = escaped(metaspace_->sign);
+    if (step.boolean("split", true))  // each sign with what follows it
+      splitters_.emplace_back(sign + "?[^" + sign + "]+|" + sign, split_keeps{.gaps = false}, step.where());
   } else if (type == "Split") {
     read_split(step);
   } else if (type == "WhitespaceSplit") {
@@ -142,11 +183,12 @@ void tokenizer::read_pre_tokenizer(const field& step) {
     splitters_.emplace_back(digits, split_keeps{}, step.where());
   } else if (type == "ByteLevel") {
     prefix_space_ = step.boolean("add_prefix_space", true);
-    if (prefix_space_ && !splitters_.empty()) fail(step.where(), ".add_prefix_space is not known after another step");
+    if (prefix_space_ && (metaspace_ || !splitters_.empty()))
+      fail(step.where(), ".add_prefix_space is not known after another step");
     if (step.boolean("use_regex", true)) splitters_.emplace_back(gpt2, split_keeps{}, step.where());
     reads_bytes_ = true;
   } else {
-    refuse_type(step, "ByteLevel, Digits, Sequence, Split, Whitespace and WhitespaceSplit");
+    refuse_type(step, "ByteLevel, Digits, Metaspace, Sequence, Split, Whitespace and WhitespaceSplit");
   }
 }
 
@@ -204,11 +246,13 @@ void tokenizer::read_decoder(const field& step) {
     for (const field& part : step.at("decoders").elements()) read_decoder(part);
   } else if (type == "ByteLevel") {
     writes_bytes_ = true;
+  } else if (type == "Metaspace") {
+    if (decoder_metaspace_ || !decoder_replacements_.empty())
+      fail(step.where(), " comes after another step, and must be the first");
+    decoder_metaspace_ = read_metaspace(step);
   } else if (type == "Replace") {
-    const std::string& from = step.at("pattern").at("String").text();
-    if (from.empty()) fail(step.where(), ".pattern is empty");
     expect_step(decoder_replacements_.size(), step);
-    decoder_replacements_.push_back(checked(step, {from, step.at("content").text()}));
+    decoder_replacements_.push_back(read_replacement(step));
   } else if (type == "ByteFallback") {
     byte_tokens_ = true;
   } else if (type == "Fuse") {
@@ -219,7 +263,7 @@ void tokenizer::read_decoder(const field& step) {
     strips_ = step.at("start").count(0, 1000);
     step.at("stop").count(0, 0);
   } else {
-    refuse_type(step, "ByteFallback, ByteLevel, Fuse, Replace, Sequence and Strip");
+    refuse_type(step, "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence and Strip");
   }
 }
 

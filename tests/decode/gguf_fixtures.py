@@ -5,7 +5,7 @@ where get.py has made its environment, with the packages gguf and numpy.
     python3 gguf_fixtures.py CONVERT.PY FIXTURES OUT
 
 makes OUT/MODEL.TOKENIZER by convert.py, for a few of both, and compares config and weights with the fixture. Tokenizers
-are compared by the caller.
+are compared by the caller. Quantised weights that float16 cannot hold are refused, and with --float32 they are kept.
 """
 import json
 import pathlib
@@ -53,6 +53,23 @@ def config_of(model):
     return config
 
 
+def tokens_of(name):
+    """The tokens of a fixture's tokenizer, in the order of their ids."""
+    file = json.loads((FIXTURES / "tokenizers" / name / "tokenizer.json").read_text())
+    ids = file["model"]["vocab"] | {token["content"]: token["id"] for token in file["added_tokens"]}
+    return [text for text, _ in sorted(ids.items(), key=lambda item: item[1])]
+
+
+def with_rows_for(tokens, config, weights):
+    """The embedding, and the head, get a row for each token where they have fewer."""
+    more = len(tokens) - config["vocab_size"]
+    if more > 0:
+        for name in {"model.embed_tokens.weight", "lm_head.weight"} & weights.keys():
+            numbers, kind = weights[name]
+            weights[name] = np.pad(numbers, ((0, more), (0, 0))), kind
+        config["vocab_size"] = len(tokens)
+
+
 def gguf_name(name, gemma):
     if name.startswith("model.layers."):
         _, _, layer, *_, part, kind = name.split(".")
@@ -98,6 +115,9 @@ def write_model(to, config, weights):
             to.add_tensor(gguf_name(name, arch == "gemma3"), numbers)
         elif kind == "F16":
             to.add_tensor(gguf_name(name, arch == "gemma3"), numbers.astype(np.float16))
+        elif kind == "Q8_0":
+            to.add_tensor(gguf_name(name, arch == "gemma3"), gguf.quantize(numbers, gguf.GGMLQuantizationType.Q8_0),
+                          raw_dtype=gguf.GGMLQuantizationType.Q8_0)
         else:
             bits = (np.ascontiguousarray(numbers).view(np.uint32) >> 16).astype(np.uint16)
             to.add_tensor(gguf_name(name, arch == "gemma3"), bits.view(np.uint8),
@@ -122,8 +142,8 @@ def divisors(head_dim, config):
 def write_tokenizer(to, name):
     file = json.loads((FIXTURES / "tokenizers" / name / "tokenizer.json").read_text())
     model, added = file["model"], {token["content"]: token for token in file["added_tokens"]}
-    ids = model["vocab"] | {token["content"]: token["id"] for token in added.values()}
-    tokens = [text for text, _ in sorted(ids.items(), key=lambda item: item[1])]
+    tokens = tokens_of(name)
+    ids = {text: i for i, text in enumerate(tokens)}
     merges = [merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"]]
     kinds = gguf.TokenType
     types = [(kinds.CONTROL if added[t]["special"] else kinds.USER_DEFINED) if t in added else
@@ -169,6 +189,7 @@ def expect_alike(config, weights, folder):
 
 for model, words in PAIRS:
     config, weights = config_of(model), tensors(FIXTURES / model)
+    with_rows_for(tokens_of(words), config, weights)
     path, folder = OUT / f"{model}.{words}.gguf", OUT / f"{model}.{words}"
     to = gguf.GGUFWriter(path, config["model_type"].removesuffix("_text"))
     write_model(to, config, weights)
@@ -178,3 +199,25 @@ for model, words in PAIRS:
     subprocess.run([sys.executable, CONVERT, path, folder], check=True)
     expect_alike(config, weights, folder)
     print(model, words)
+
+
+def expect_overflow_named():
+    """Blocks of Q8_0 whose scale is float16's largest number: their weights are beyond it."""
+    config, weights = config_of("llama"), tensors(FIXTURES / "llama")
+    with_rows_for(tokens_of("llama3"), config, weights)
+    name = next(name for name in weights if name.endswith("up_proj.weight"))
+    weights[name] = np.full_like(weights[name][0], 1e5), "Q8_0"
+    path = OUT / "large.gguf"
+    to = gguf.GGUFWriter(path, "llama")
+    write_model(to, config, weights)
+    write_tokenizer(to, "llama3")
+    to.write_header_to_file(), to.write_kv_data_to_file(), to.write_tensors_to_file()
+    to.close()
+    done = subprocess.run([sys.executable, CONVERT, path, OUT / "large"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "which float16 cannot hold; use --float32" in done.stderr, done.stderr
+    subprocess.run([sys.executable, CONVERT, path, OUT / "large", "--float32"], check=True)
+    assert np.allclose(tensors(OUT / "large")[name][0], 1e5, rtol=1e-2)
+
+
+expect_overflow_named()

@@ -5,7 +5,8 @@ of ids. Characters that are newer than the package's tables, so that it does not
 Run it by hand, with that package and the program of the target `tokenize`:
 
     python3 tokenizer_oracle.py PROGRAM [--texts 20000] [--seed 1]
-    python3 tokenizer_oracle.py --write     makes fixtures/tokenizers/unicode.json, which tokenizer_test reads
+    python3 tokenizer_oracle.py --write NAME    makes fixtures/tokenizers/NAME.json, which the tests read: unicode, or
+                                                metaspace (how newer converters write vocabularies of SentencePiece)
 """
 import argparse
 import functools
@@ -28,6 +29,33 @@ VARIANTS += [
         {"type": "NFKC"}, {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}}),
     ("qwen2", {"added": [{"content": "é!", "normalized": True}, {"content": "x\u0301y", "normalized": False},
                          {"content": "<a>", "normalized": True, "lstrip": True, "rstrip": True}]}),
+]
+
+def metaspace(**members):
+    return {"type": "Metaspace", "replacement": "\u2581", **members}
+
+
+def regex(pattern, content):
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+ADDED = [{"content": "<tool>", "normalized": False}, {"content": "a b", "normalized": True},
+         {"content": "<fill>", "normalized": False, "lstrip": True, "rstrip": True}]
+METASPACE = [("llama2", {"normalizer": None, "added": ADDED,
+                         "pre_tokenizer": metaspace(prepend_scheme=scheme, split=split)})
+             for scheme in ("first", "always", "never") for split in (False, True)]
+METASPACE += [
+    ("llama2", {"normalizer": {"type": "NFKC"}, "pre_tokenizer": metaspace(), "decoder": metaspace(), "added": ADDED}),
+    ("llama2", {"normalizer": None, "pre_tokenizer": metaspace(prepend_scheme="never", add_prefix_space=False),
+                "decoder": metaspace(prepend_scheme="never")}),
+    ("llama2", {"normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Strip", "strip_left": False, "strip_right": True}, regex(" {2,}", "\u2581")]},
+        "pre_tokenizer": metaspace(prepend_scheme="first", split=True)}),
+    ("llama2", {"normalizer": {"type": "Sequence", "normalizers": [
+        regex(r"[\p{P}\p{S}]+|\s\s", ""), {"type": "Strip", "strip_left": True, "strip_right": True}, regex(r"(\p{L})\1", "$1")]},
+                "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                    metaspace(prepend_scheme="first", split=False),
+                    {"type": "Digits", "individual_digits": True}]}, "added": ADDED[:1]}),
 ]
 
 SPACES = [*" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u2029\u202f\u205f\u3000", "  ", "   ", "\r\n", "\r\n\r\n", "\n\n",
@@ -102,7 +130,7 @@ def programs(number, seed):
 def tokenizer_of(family, changes):
     """The text of a tokenizer.json."""
     text = json.loads((FOLDER / family / "tokenizer.json").read_text())
-    text["normalizer"] = changes.get("normalizer", text["normalizer"])
+    text |= {part: changes[part] for part in ("normalizer", "pre_tokenizer", "decoder") if part in changes}
     unused = max(*text["model"]["vocab"].values(), *(token["id"] for token in text["added_tokens"])) + 1
     for n, token in enumerate(changes.get("added", [])):
         plain = {"id": unused + n, "single_word": False, "lstrip": False, "rstrip": False, "special": False}
@@ -120,10 +148,10 @@ def expected(tokenizer, asked):
 
 def compare(program, number, seed):
     wrong = 0
-    for family, changes in VARIANTS:
+    for family, changes in VARIANTS + METASPACE:
         text = tokenizer_of(family, changes)
         tokenizer = Tokenizer.from_str(text)
-        asked = texts(number, seed) + programs(number // 20, seed)
+        asked = texts(number, seed) + programs(number // 20, seed) + sentences(number // 10, seed)
         draw = random.Random(seed)
         for _ in range(number // 20):  # ids whose bytes are no characters; the package joins bytes of <0xNN> otherwise
             if family != "llama2":
@@ -145,16 +173,28 @@ def compare(program, number, seed):
     return wrong
 
 
-def write():
+def sentences(number, seed):
+    """Texts with spaces and added tokens in all places."""
+    draw = random.Random(seed)
+    pieces = [*SPACES[:2], " ", " ", "  ", "   ", "\u2581", "the", "a b", "<tool>", "<fill>", "</s>", "Lamp", "it's", "12",
+              "...", "aa", "e\u0301", "\u00e9", "zoom", "lighthouse", "\n"]
+    return ["", " ", "a", " a", *("".join(draw.choice(pieces) for _ in range(draw.randint(1, 8))) for _ in range(number))]
+
+
+def write(name):
     """A few of the texts, each for one tokenizer."""
     made = []
-    for n, (family, changes) in enumerate(VARIANTS):
+    for n, (family, changes) in enumerate(VARIANTS if name == "unicode" else METASPACE):
         tokenizer = Tokenizer.from_str(tokenizer_of(family, changes))
         chosen = programs(100, n) if family == "words" else texts(130, n)
-        cases = [[text, expected(tokenizer, text)[0]] for text in chosen if expected(tokenizer, text)]
+        if name == "metaspace":
+            chosen = sentences(60, n)
+        cases = [[text, *expected(tokenizer, text)] for text in chosen if expected(tokenizer, text)]
+        if name == "unicode":       # whose texts are not read
+            cases = [case[:2] for case in cases]
         lines = ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in cases)
         made.append(f'{{"tokenizer":"{family}","changes":{json.dumps(changes)},"cases":[\n{lines}]}}')
-    (FOLDER / "unicode.json").write_text("[" + ",\n".join(made) + "]\n")
+    (FOLDER / f"{name}.json").write_text("[" + ",\n".join(made) + "]\n")
 
 
 if __name__ == "__main__":
@@ -162,9 +202,9 @@ if __name__ == "__main__":
     options.add_argument("program", nargs="?")
     options.add_argument("--texts", type=int, default=20000)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--write", action="store_true")
+    options.add_argument("--write", choices=("unicode", "metaspace"))
     said = options.parse_args()
     if said.write:
-        write()
+        write(said.write)
     if said.program:
         raise SystemExit(compare(said.program, said.texts, said.seed) > 0)

@@ -186,7 +186,26 @@ TEST_CASE("a tokenizer.json that cannot be followed says why") {
     return complaint_after("gpt2", [&](json& t) { t[part]["type"] = name; });
   };
   says_of(type("model", "Unigram"), "model has the type \"Unigram\"; known are BPE and WordLevel");
-  says_of(type("pre_tokenizer", "Metaspace"), "pre_tokenizer has the type \"Metaspace\"");
+  says_of(type("pre_tokenizer", "BertPreTokenizer"), "pre_tokenizer has the type \"BertPreTokenizer\"");
+  const auto step = [](const char* part, const char* text) {
+    return complaint_after("llama2", [&](json& t) { t[part] = json::parse(text); });
+  };
+  CHECK(step("pre_tokenizer", R"({"type":"Metaspace","replacement":"_"})") == "no complaint");
+  says_of(step("pre_tokenizer", R"({"type":"Metaspace"})"), "\"replacement\" is missing");
+  says_of(step("pre_tokenizer", R"({"type":"Metaspace","replacement":"ab"})"), "must be one character, but is \"ab\"");
+  says_of(step("pre_tokenizer", R"({"type":"Metaspace","replacement":""})"), "must be one character, but is \"\"");
+  says_of(step("pre_tokenizer", R"({"type":"Metaspace","replacement":"_","prepend_scheme":"last"})"),
+          "prepend_scheme is \"last\"; known are always, first and never");
+  says_of(
+      step("decoder", R"({"type":"Metaspace","replacement":"_","prepend_scheme":"first","add_prefix_space":false})"),
+      "add_prefix_space is false, but the prepend_scheme \"first\"");
+  says_of(step("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},)"
+                                R"({"type":"Metaspace","replacement":"_"}]})"),
+          "pretokenizers[1] comes after another step, and must be the first");
+  says_of(step("normalizer", R"({"type":"Replace","pattern":{"Regex":" *"},"content":"_"})"),
+          "normalizer: the pattern \" *\" may match no character, which is not known here");
+  says_of(step("normalizer", R"({"type":"Replace","pattern":{"Regex":"("},"content":"_"})"), "is wrong at byte 1");
+  says_of(step("normalizer", R"({"type":"Strip","strip_left":true})"), "\"strip_right\" is missing");
   says_of(type("normalizer", "Lowercase"), "normalizer has the type \"Lowercase\"");
   says_of(type("decoder", "WordPiece"), "decoder has the type \"WordPiece\"");
   says_of(type("post_processor", "BertProcessing"), "post_processor has the type");

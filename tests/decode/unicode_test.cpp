@@ -17,11 +17,12 @@
 namespace decode {
 namespace {
 
-// The tokenizer of a fixture, with another normalizer or further tokens.
+// The tokenizer of a fixture, with other steps or further tokens.
 tokenizer changed(const std::string& name, const json& changes) {
   const scratch folder("tokenizers/" + name);
   json text = read_json(folder / "tokenizer.json");
-  if (changes.contains("normalizer")) text["normalizer"] = changes["normalizer"];
+  for (const char* part : {"normalizer", "pre_tokenizer", "decoder"})
+    if (changes.contains(part)) text[part] = changes[part];
   std::size_t unused = 0;
   for (const json& id : text["model"]["vocab"]) unused = std::max(unused, id.get<std::size_t>() + 1);
   for (const json& token : text["added_tokens"]) unused = std::max(unused, token["id"].get<std::size_t>() + 1);
@@ -49,6 +50,21 @@ TEST_CASE("ids equal those of the reference on texts that are not in NFC, under 
     }
   }
   CHECK(texts > 1000);
+}
+
+TEST_CASE("ids and texts equal those of the reference where spaces are signs by Metaspace, and patterns are replaced") {
+  const json file = read_json(fixture("tokenizers") / "metaspace.json");
+  CHECK(file.size() == 10);
+  for (const json& group : file) {
+    const tokenizer words = changed(group["tokenizer"], group["changes"]);
+    CAPTURE(group["changes"].dump());
+    for (const json& entry : group["cases"]) {
+      CAPTURE(entry.dump());
+      const auto ids = entry[1].get<std::vector<token_id>>();
+      CHECK(words.encode(entry[0].get<std::string>()) == ids);
+      CHECK(words.decode(ids, false) == entry[2].get<std::string>());
+    }
+  }
 }
 
 TEST_CASE("white space is Unicode's, around added tokens and in patterns") {

@@ -2,13 +2,18 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "config.hpp"
+#include "finite.hpp"
 #include "safetensors.hpp"
 #include "support.hpp"
 #include "weights.hpp"
@@ -34,6 +39,9 @@ std::string tensor(const std::string& name, const std::string& dtype, const std:
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
+// A header that its tensors follow at a multiple of 8 bytes, as most files have it.
+std::string padded(const std::string& header) { return header + std::string(8 - header.size() % 8, ' '); }
+
 // What the config of a fixture complains about after one member is replaced, or removed (null).
 std::string config_with(const std::string& name, const std::string& member, const json& value) {
   json config = read_json(fixture(name) / "config.json");
@@ -56,7 +64,7 @@ TEST_CASE("checkpoints of four families load with the shapes of their config, in
     CHECK(w.embedding.rows == c.vocab);
     CHECK(w.embedding.columns == c.hidden);
     CHECK(w.embedding.bytes() == c.vocab * c.hidden * bytes);
-    CHECK(std::holds_alternative<zoomr::buffer<zoomr::float16>>(w.embedding.numbers) == (name == "qwen2"));
+    CHECK(std::holds_alternative<stored_numbers<zoomr::float16>>(w.embedding.numbers) == (name == "qwen2"));
     CHECK(w.layers.size() == c.layers);
     CHECK(w.head.empty() == c.tied_head);
     CHECK(w.layers[1].q.bias.empty() == (name != "qwen2"));
@@ -276,6 +284,81 @@ TEST_CASE("a safetensors header is believed only where it agrees with the file")
   says_of(file_of("{" + tensor("a", "F12", "[2]", "[0,8]") + "}", 8), "unknown type \"F12\"");
   says_of(file_of("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "\"dtype\" is missing");
   says_of(file_of(std::string(100000, '['), 0), "nest more than 64 levels deep");
+}
+
+TEST_CASE("weights stay in their file, and are copied where it has them at an odd place for their type") {
+  const scratch folder;
+  const fs::path path = folder / "one.safetensors";
+  const std::string numbers{"\0\0\xc0\x3f\0\0\0\xc0", 8};  // 1.5 and -2
+  std::map<std::string, std::string> metadata;
+  for (std::size_t blanks = 0; blanks < 4; ++blanks) {
+    const std::string header = "{" + tensor("a", "F32", "[2]", "[0,8]") + "}" + std::string(blanks, ' ');
+    write_file(path, file_of(header, 0) + numbers);
+    const stored loaded = safetensors(path, metadata).load("a", {2});
+    CHECK(widened(loaded, 0, 2) == std::vector<float>{1.5f, -2.0f});
+    CHECK(std::get<stored_numbers<float>>(loaded).mapped() == (header.size() % 4 == 0));
+  }
+  // It stays what it was when another file takes its name.
+  write_file(path, file_of(padded("{" + tensor("a", "F16", "[4]", "[0,8]") + "}"), 0) + numbers);
+  const safetensors file(path, metadata);
+  const stored kept = file.load("a", {4});
+  write_file(folder / "other", "other");
+  fs::rename(folder / "other", path);
+  CHECK(widened(kept, 0, 4) == std::vector<float>{0.0f, 1.9375f, 0.0f, -2.0f});
+  CHECK(widened(file.load("a", {4}), 0, 4) == widened(kept, 0, 4));
+}
+
+TEST_CASE("a file that became shorter since its header was read is refused before its numbers are") {
+  const scratch folder;
+  const fs::path path = folder / "one.safetensors";
+  write_file(path, file_of("{" + tensor("a", "F32", "[4096]", "[0,16384]") + "}", 16384));
+  std::map<std::string, std::string> metadata;
+  const safetensors file(path, metadata);
+  fs::resize_file(path, 100);
+  CHECK(says(complaint([&] { file.load("a", {4096}); }), "cannot be read: the file became shorter, and has 100 bytes"));
+}
+
+#if defined(__linux__)
+TEST_CASE("a large tensor takes no memory of its own") {
+  const auto own_kilobytes = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8));
+    return -1LL;
+  };
+  constexpr std::size_t bytes = std::size_t{1} << 26;
+  const std::string count = std::to_string(bytes / 2), end = std::to_string(bytes);
+  const std::string text = file_of(padded("{" + tensor("a", "BF16", "[" + count + "]", "[0," + end + "]") + "}"), 0);
+  const scratch folder;
+  write_file(folder / "one.safetensors", text);
+  fs::resize_file(folder / "one.safetensors", text.size() + bytes);  // zeros, which take no room on most disks
+  std::map<std::string, std::string> metadata;
+  const long long before = own_kilobytes();
+  REQUIRE(before > 0);
+  const stored loaded = safetensors(folder / "one.safetensors", metadata).load("a", {bytes / 2});
+  CHECK(widened(loaded, bytes / 2 - 1, 1) == std::vector<float>{0.0f});
+  CHECK(own_kilobytes() - before < static_cast<long long>(bytes >> 13));  // an eighth
+}
+#endif
+
+TEST_CASE("numbers that are not finite are found wherever they are, in every type") {
+  const auto find_each = [](auto number, const std::vector<float>& odd) {
+    using T = decltype(number);
+    std::vector<T> row(5000, zoomr::from_float<T>(-1.0f));
+    row[17] = zoomr::from_float<T>(std::numeric_limits<float>::denorm_min());
+    CHECK(first_not_finite(row.data(), 0) == 0);
+    CHECK(first_not_finite(row.data(), 5000) == 5000);
+    for (const float value : odd)
+      for (const std::size_t at : {std::size_t{0}, std::size_t{4095}, std::size_t{4096}, std::size_t{4999}}) {
+        const T before = std::exchange(row[at], zoomr::from_float<T>(value));
+        CHECK(first_not_finite(row.data(), 5000) == static_cast<std::int64_t>(at));
+        row[at] = before;
+      }
+  };
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  find_each(0.0f, {infinity, -infinity, nan, -nan});
+  find_each(zoomr::bfloat16{}, {infinity, -infinity, nan, -nan});
+  find_each(zoomr::float16{}, {infinity, -infinity, nan, -nan});
 }
 
 TEST_CASE("a checkpoint without one of its tensors, or with a stranger, is named and refused") {

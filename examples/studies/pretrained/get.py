@@ -20,6 +20,9 @@ import tempfile
 import zipfile
 from typing import NamedTuple
 
+import configuration
+from gguf_file import Refused
+
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / "build" / "pretrained"
 UNREACHABLE = 3
@@ -156,9 +159,7 @@ def expect_file(path):
     """What the user gives is looked at before anything is fetched."""
     if not path.endswith(".gguf") and not os.path.exists(path):
         fail(f"there is no model {path!r}; known are {', '.join(MODELS)} and the path of a GGUF file")
-    with open(path, "rb") as f:
-        if f.read(4) != b"GGUF":
-            fail(f"{path} is no GGUF file")
+    configuration.describe(pathlib.Path(path))
 
 
 def get(options):
@@ -189,6 +190,8 @@ if __name__ == "__main__":
     parser.add_argument("--float32", action="store_true", help="quantised weights as float32, exactly, not as float16")
     try:
         raise SystemExit(get(parser.parse_args()))
+    except Refused as refused:
+        fail(refused)
     except OSError as wrong:
         fail(f"{wrong.filename}: {wrong.strerror}" if wrong.filename else wrong.strerror or str(wrong))
     except KeyboardInterrupt:
