@@ -20,7 +20,7 @@ EXPECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.tx
 
 def run(*arguments, **options):
     options.setdefault("stdout", subprocess.PIPE)
-    return subprocess.run([os.path.abspath(PROGRAM), *arguments], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY,
+    return subprocess.run([os.path.abspath(PROGRAM), *arguments], stderr=subprocess.PIPE, text=True, cwd="/",
                           timeout=300, **options)
 
 

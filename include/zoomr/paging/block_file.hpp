@@ -58,9 +58,12 @@ class block_file {
   /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
   /// @param path  a folder in which the file is made, or a name in that folder, which only error messages use; what is
   ///              there is neither read nor changed
-  /// @throws error(storage) if it cannot be made, or the disk has no room for it
+  /// @throws error(storage) if it cannot be made, the disk has no room for it, or `path` is a device, a pipe or a
+  ///         socket: who names one does not mean the folder around it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
       : path_(path), block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), file_(open_nameless(path)) {
+    if (file_ < 0 && is_special(path))
+      detail::raise(errc::storage, "the tier's file " + path_ + " cannot be made: it is neither a folder nor a file");
     if (file_ < 0) fail(errno, "cannot be made");
     int status = EINTR;
     while (status == EINTR) status = ::posix_fallocate(file_, 0, static_cast<off_t>(block_bytes * blocks));
@@ -140,10 +143,16 @@ class block_file {
     return fault;
   }
 
+  static bool is_special(const std::string& path) {
+    struct stat found;
+    return ::stat(path.c_str(), &found) == 0 && !S_ISDIR(found.st_mode) && !S_ISREG(found.st_mode);
+  }
+
   // Makes the file and takes its name away. Interrupted calls are made again; a name that others make and unlink at the
   // same time is tried until it is ours.
   // @return  -1 and errno if there can be none.
   static int open_nameless(const std::string& path) {
+    if (is_special(path)) return -1;
     struct stat found;
     const bool is_folder = ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
     const auto slash = path.rfind('/');
