@@ -10,7 +10,6 @@
 #include "trace_name.hpp"
 
 namespace decode {
-
 namespace {
 
 std::optional<std::pair<dev_t, ino_t>> id_of(const struct stat& found) { return std::pair{found.st_dev, found.st_ino}; }

@@ -3,9 +3,9 @@
 
     python3 output_errors_test.py ZOOMR_DECODE ZOOMR_EVAL FAILING_DISK FIXTURES STUDIES
 """
-import io
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -141,7 +141,8 @@ class Outputs(unittest.TestCase):
         link, log = self.path("link"), self.path("log")
         os.symlink("/dev/stdout", link)
         plain = run(SHORT).stdout
-        for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1", link, "/dev/stderr", "/dev/fd/7"):
+        for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1", link, "/dev/stderr",
+                     "/dev/fd/7"):
             for flags in (os.O_APPEND, os.O_TRUNC):
                 with self.subTest(name, flags=flags):
                     with open(log, "wb") as f:
@@ -149,8 +150,8 @@ class Outputs(unittest.TestCase):
                     file = os.open(log, os.O_WRONLY | flags)
                     number = {"/dev/stderr": 2, "/dev/fd/7": 7}.get(name, 1)
                     try:
-                        done = run((*SHORT, "--report", name), **({"stdout": file} if number == 1 else {}),
-                                   preexec_fn=lambda: os.dup2(file, number) if number > 1 else None)
+                        done = run((*SHORT, "--report", name), close_fds=False,
+                                   preexec_fn=lambda: os.dup2(file, number))
                     finally:
                         os.close(file)
                     self.assertEqual(done.returncode, 0)
@@ -211,9 +212,8 @@ class Outputs(unittest.TestCase):
         def content():
             found = {}
             for folder, _, names in os.walk(self.folder.name):
-                for name in names:
-                    with open(os.path.join(folder, name), "rb") if os.path.exists(os.path.join(folder, name)) else io.BytesIO() as f:
-                        found[os.path.join(folder, name)] = f.read()
+                for path in (os.path.join(folder, name) for name in names):
+                    found[path] = pathlib.Path(path).read_bytes() if os.path.exists(path) else None
             return found
         before = content()
         text, real = self.text, os.path.relpath(self.text)
@@ -246,7 +246,8 @@ class Outputs(unittest.TestCase):
         self.assertEqual(content(), {**before, self.path("log"): b""})
 
     def test_an_empty_name_is_refused(self):
-        for option in ("--dump-logits", "--report", "--record", "--trace-pages", "--prompt-file", "--voters", "--model"):
+        for option in ("--dump-logits", "--report", "--record", "--trace-pages", "--prompt-file", "--voters",
+                       "--model"):
             short = SHORT if option not in ("--prompt-file", "--model") else (DECODE,)
             self.refused(run((*short, option, "")), f"{option}: the name is empty")
         for option in ("--csv", "--resume", "--model"):

@@ -229,7 +229,8 @@ class Replay(unittest.TestCase):
         with open(self.path("tables"), "w") as f:
             f.write("yesterday\n")
         with open(self.path("tables"), "a") as f:
-            done = subprocess.run([PROGRAM, trace, "--csv", "/dev/stdout"], stdout=f, stderr=subprocess.PIPE, timeout=300)
+            done = subprocess.run([PROGRAM, trace, "--csv", "/dev/stdout"], stdout=f, stderr=subprocess.PIPE,
+                                  timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         with open(self.path("tables")) as f:
             lines = f.read().splitlines()
