@@ -129,7 +129,7 @@ int main(int count, char** arguments) {
     std::printf("attended tokens: %.1f\n", cache.stats(decoder.seq).attended_mean(cache.model()));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "zoomr-engine-after: %s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
     return 2;
   }
 }

@@ -122,7 +122,7 @@ int main(int count, char** arguments) {
     std::printf("\nmean probability of what was written: %.6f\n", probabilities / (int(text.size()) - prompt));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "zoomr-engine-before: %s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
     return 2;
   }
 }

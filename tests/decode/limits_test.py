@@ -169,7 +169,7 @@ class Names(Limits):
                     sentence = run(*arguments).stderr.rstrip("\n")
                     self.assertLess(len(sentence), 2100)
                     self.assertFalse([c for c in sentence if ord(c) < 32], sentence)
-        self.refused("new\\x0aline: no such file", DECODE, "--model", "new\nline", "--prompt", "=")
+        self.refused("new\\x0aline/config.json: no such file", DECODE, "--model", "new\nline", "--prompt", "=")
 
     def test_one_may_have_commas_and_blanks(self):
         said = "The sun rose. " * 200

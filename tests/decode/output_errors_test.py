@@ -179,7 +179,9 @@ class Outputs(unittest.TestCase):
 
     def test_a_descriptor_that_nobody_gave_is_refused(self):
         self.refused(run((*SHORT, "--report", "/dev/fd/9")), "/dev/fd/9: cannot be written: Bad file descriptor")
-        self.refused(run((*SHORT, "--report", "/dev/fd/0")), "/dev/fd/0: cannot be written: Bad file descriptor")
+        with open(self.text) as read:
+            self.refused(run((*SHORT, "--report", "/dev/fd/0"), stdin=read),
+                         "/dev/fd/0: cannot be written: Bad file descriptor")
         # the page's own unfinished file has a number too
         numbers = [f"/dev/fd/{number}" for number in range(3, 8)]
         for number in numbers:

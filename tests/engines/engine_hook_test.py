@@ -88,7 +88,7 @@ class Text(unittest.TestCase):
                                               (AFTER, [PROBLEMS[0], "zoom"], "there is no policy zoom")):
             code, printed, said = run(program, *arguments)
             self.assertEqual((code, printed), (2, ""))
-            self.assertTrue(said.startswith(f"{os.path.basename(program)}: "), said)
+            self.assertTrue(said.startswith(f"{os.path.abspath(program)}: "), said)
             self.assertIn(complaint, said)
 
 
