@@ -19,10 +19,9 @@ inline CLI::Validator file_name() {
   return CLI::Validator(problem, "");
 }
 
-/// Names that are said one by one, or with commas between: "a.txt,b.txt". A name may have commas itself: one is cut
-/// only if nothing has it, and something each of its parts.
+/// Names that are said one by one, or with commas between: "a.txt,b.txt", also as "NAME=a.txt". A name may have commas
+/// itself: one is cut only if nothing has it, and something each of its parts.
 inline std::vector<std::string> listed_files(const std::vector<std::string>& said) {
-  // "NAME=FILE" too
   const auto is_there = [](const std::string& name) {
     std::error_code unknown;
     return std::filesystem::exists(name, unknown) || std::filesystem::exists(name.substr(name.find('=') + 1), unknown);

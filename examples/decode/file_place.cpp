@@ -27,9 +27,8 @@ file_place place_of(const std::filesystem::path& file) {
   for (int links = 0; links < most_links; ++links) {
     std::error_code unknown;
     file_place place;
-    const auto folder = std::filesystem::canonical(at.has_parent_path() ? at.parent_path() : ".", unknown);
+    place.folder = std::filesystem::canonical(at.has_parent_path() ? at.parent_path() : ".", unknown);
     if (unknown) break;
-    place.folder = folder;
     place.name = at.filename().string();
     place.descriptor = descriptor_in(place.folder, place.name);
     const auto target = std::filesystem::read_symlink(place.path(), unknown);

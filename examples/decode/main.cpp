@@ -150,9 +150,6 @@ int run(int argc, char** argv) {
   if (const auto status = read_command_line(argc, argv, said)) return *status;
   if (said.list) return list_policies(), 0;
   if (said.demo) {
-    named_files files;
-    for (const std::string& directory : said.of_demo.checkpoints) files.reads_model(directory);
-    files.writes("--report", said.of_demo.report_file);
     ledger::demo_page page;
     return ledger::run(said.of_demo, said.of_demo.report_file.empty() ? nullptr : &page), 0;
   }

@@ -245,6 +245,8 @@ class Outputs(unittest.TestCase):
             self.refused(run(short, stdout=log), "standard output: --prompt-file")
         self.refused(run((*STUDY, "--csv", self.path("one"), "--resume", self.path("one"))), "is the same file")
         self.refused(run((*self.perplexity, "--csv", self.text)), "is the same file")
+        self.refused(run((DECODE, "ledger", "--model", model, "--report", os.path.join(model, "config.json"))),
+                     "the model's")
         self.assertEqual(content(), {**before, self.path("log"): b""})
 
     def test_an_empty_name_is_refused(self):
