@@ -62,8 +62,6 @@ class block_file {
   ///         socket: who names one does not mean the folder around it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
       : path_(path), block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), file_(open_nameless(path)) {
-    if (file_ < 0 && is_special(path))
-      detail::raise(errc::storage, "the tier's file " + path_ + " cannot be made: it is neither a folder nor a file");
     if (file_ < 0) fail(errno, "cannot be made");
     int status = EINTR;
     while (status == EINTR) status = ::posix_fallocate(file_, 0, static_cast<off_t>(block_bytes * blocks));
@@ -143,18 +141,15 @@ class block_file {
     return fault;
   }
 
-  static bool is_special(const std::string& path) {
-    struct stat found;
-    return ::stat(path.c_str(), &found) == 0 && !S_ISDIR(found.st_mode) && !S_ISREG(found.st_mode);
-  }
-
   // Makes the file and takes its name away. Interrupted calls are made again; a name that others make and unlink at the
   // same time is tried until it is ours.
   // @return  -1 and errno if there can be none.
   static int open_nameless(const std::string& path) {
-    if (is_special(path)) return -1;
     struct stat found;
-    const bool is_folder = ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+    const bool is_there = ::stat(path.c_str(), &found) == 0;
+    const bool is_folder = is_there && S_ISDIR(found.st_mode);
+    if (is_there && !is_folder && !S_ISREG(found.st_mode))
+      detail::raise(errc::storage, "the tier's file " + path + " cannot be made: it is neither a folder nor a file");
     const auto slash = path.rfind('/');
     const std::string folder = is_folder ? path : path.substr(0, slash == path.npos ? 0 : slash + 1);
 #if defined(O_TMPFILE)
