@@ -115,6 +115,11 @@ class Outputs(unittest.TestCase):
                      f"{place}-0001.safetensors: cannot be written: File too large")
         self.assertEqual(os.listdir(self.folder.name), ["text"])
 
+    def test_a_trace_takes_no_file_of_another_one(self):
+        pathlib.Path(self.path("trace-0003.safetensors")).touch()  # those before it are gone
+        self.refused(run((*SHORT, "--record", self.path("trace"))), "trace-0003.safetensors is there already")
+        self.assertEqual(run((*SHORT, "--record", self.path("trac"))).returncode, 0)
+
     def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(self):
         real, link = self.path("real"), self.path("link")
         with open(real, "w") as f:
