@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "command_text.hpp"
+#include "file_option.hpp"
 #include "input_error.hpp"
 #include "number_option.hpp"
 #include "policies.hpp"
@@ -39,7 +40,7 @@ std::string bits_of_storage(zoomr::type_list<T...>) {
 // The demo is a subcommand.
 CLI::App* add_demo(CLI::App& app, ledger::options& given) {
   CLI::App* demo = app.add_subcommand("ledger", "the demo: a small model that reasons, under every policy");
-  demo->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
+  demo->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->check(file_name());
   demo->add_option("--problems", given.problems, "of the task, at the checkpoint's size")
       ->transform(number_in(1, 4096))
       ->capture_default_str();
@@ -53,10 +54,10 @@ CLI::App* add_demo(CLI::App& app, ledger::options& given) {
       ->capture_default_str();
   demo->add_option("--set", given.settings, "component.field=value, for all policies that have it");
   demo->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
-      ->delimiter(' ')
       ->capture_default_str();
   demo->add_option("--report", given.report_file,
-                   "one page, HTML: what each preset has read of the first problem, whose text is given");
+                   "one page, HTML: what each preset has read of the first problem, whose text is given")
+      ->check(file_name());
   demo->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return demo;
 }
@@ -66,9 +67,10 @@ CLI::App* add_demo(CLI::App& app, ledger::options& given) {
 std::optional<int> read_command_line(int argc, const char* const* argv, command_line& said) {
   options& given = said.given;
   CLI::App app("Decodes with a Hugging Face checkpoint under KV-cache policies, and says what each has cost.");
-  app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json");
+  app.add_option("--model", given.directory, "directory with config.json, model.safetensors and tokenizer.json")
+      ->check(file_name());
   auto* prompt = app.add_option("--prompt", given.prompt, "text to continue; empty: BOS alone");
-  app.add_option("--prompt-file", given.prompt_file, "the same from a file")->excludes(prompt);
+  app.add_option("--prompt-file", given.prompt_file, "the same from a file")->check(file_name())->excludes(prompt);
   app.add_option("--turn", given.turns,
                  "text that follows an answer, such as the next message; once for each, and each is answered")
       ->allow_extra_args(false);
@@ -77,9 +79,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->delimiter(',')
       ->transform(number_in(1, zoomr::unlimited));
   app.add_option("--set", given.settings, "component.field=value, see --list-policies");
-  auto* delimiters =
-      app.add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
-          ->delimiter(' ');
+  auto* delimiters = app.add_option(
+      "--delimiters", given.delimiters,
+      "tokens that end sentences, as a text has them, with the blank before a word (\" Paris\"), or as the vocabulary "
+      "spells them; default: . ! ? and empty lines");
   app.add_option(
          "--sentence-marks", given.sentence_marks,
          "where . ! ? end a sentence: anywhere, or before-blank: where a space or a line's end comes next, not in "
@@ -88,7 +91,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->capture_default_str()
       ->excludes(delimiters);
   app.add_option("--voters", given.voters.file,
-                 "weights of the heads that vote, for policies that ask them; default: voters.json beside the model");
+                 "weights of the heads that vote, for policies that ask them; default: voters.json beside the model")
+      ->check(file_name());
   app.add_option(
          "--voter-keys", given.voters.keys,
          "in what the keys that these heads read are kept: as_cache, or q8_0, a copy with 8.5 bits for a number")
@@ -114,14 +118,18 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_option("--top-p", given.sampling.top_p, "of the likeliest tokens")->capture_default_str();
   app.add_option("--seed", given.sampling.seed, "of the sampler")->transform(seed_number())->capture_default_str();
   app.add_option("--dump-logits", given.logits_file,
-                 "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget");
+                 "float32 [generated tokens, vocabulary]; of several runs FILE.policy-budget")
+      ->check(file_name());
   app.add_option("--trace-pages", given.pages_file,
-                 "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget");
+                 "what each layer reads of the text's pages, for bench/tier_hits; of several runs FILE.policy-budget")
+      ->check(file_name());
   app.add_option("--report", given.report_file,
-                 "one page, HTML, with all runs: what each step read of the text, what it cost");
+                 "one page, HTML, with all runs: what each step read of the text, what it cost")
+      ->check(file_name());
   app.add_option("--record", given.record_file,
                  "queries, keys and values of one run, for zoomr-replay: FILE-0001.safetensors, FILE-0002.safetensors, "
-                 "...");
+                 "...")
+      ->check(file_name());
   app.add_flag("--same-text", given.same_text,
                "the policies after the first pass the text that it wrote, and count the tokens that they would have "
                "written themselves");
@@ -136,6 +144,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     fail(wrong.what());
   }
   said.demo = demo->parsed();
+  said.of_demo.checkpoints = listed_files(said.of_demo.checkpoints);
   if (said.list) return std::nullopt;
   if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);

@@ -227,16 +227,14 @@ model_config parse_config(const json& text, const std::string& where) {
   return c;
 }
 
-model_config read_config_file(const std::filesystem::path& file) {
-  return parse_config(read_json(file), file.string());
-}
+model_config read_config_file(const std::filesystem::path& file) { return parse_config(read_json(file), named(file)); }
 
 model_config read_config(const std::filesystem::path& directory) {
   model_config c = read_config_file(directory / "config.json");
   const auto path = directory / "generation_config.json";
   if (!is_there(path)) return c;
   const json text = read_json(path);
-  const auto eos = field(text, path.string() + ": ").find("eos_token_id");
+  const auto eos = field(text, named(path) + ": ").find("eos_token_id");
   if (!eos) return c;
   for (const token_id id : read_token_ids(*eos, c.vocab))
     if (std::find(c.eos.begin(), c.eos.end(), id) == c.eos.end()) c.eos.push_back(id);

@@ -6,7 +6,7 @@
 #include <algorithm>  // std::any_of, std::find, std::min, std::none_of
 #include <chrono>     // std::chrono::steady_clock
 #include <concepts>   // std::same_as
-#include <iostream>   // std::cout, std::cerr
+#include <iostream>   // std::cout
 #include <memory>     // std::make_unique
 #include <optional>   // std::optional
 #include <utility>    // std::exchange
@@ -33,10 +33,9 @@ struct job {
   std::vector<token_id> prompt;
   std::vector<std::vector<token_id>> turns;  // each follows an answer, and is answered
   std::size_t runs = 1;
-  zoomr::executor threads;         // of the host's session
-  bool continues = false;          // the prompt has text: what is written comes behind it
-  std::vector<std::string> notes;  // told once a run goes on: an error stays one sentence
-  std::vector<token_id> text;      // that all runs write; empty: each its own
+  zoomr::executor threads;     // of the host's session
+  bool continues = false;      // the prompt has text: what is written comes behind it
+  std::vector<token_id> text;  // that all runs write; empty: each its own
   std::optional<report::page> page;
 
   bool ends(token_id id) const {
@@ -60,11 +59,19 @@ struct job {
   }
 };
 
-/// A file of one run: FILE, or FILE.policy-budget of several runs; nullptr if none is wanted.
-inline std::unique_ptr<output_file> for_run(const job& work, std::string path, const policy_choice& choice) {
-  if (path.empty()) return nullptr;
-  if (work.runs > 1) path += "." + choice.name + "-" + std::to_string(choice.budget);
-  return std::make_unique<output_file>(path);
+/// The name of a file of one run: FILE, or FILE.policy-budget of several runs; empty if there is none.
+inline std::string name_for_run(const std::string& path, std::size_t runs, const policy_choice& choice) {
+  return path.empty() || runs <= 1 ? path : path + "." + choice.name + "-" + std::to_string(choice.budget);
+}
+
+/// nullptr if there is none.
+inline std::unique_ptr<output_file> for_run(const job& work, const std::string& path, const policy_choice& choice) {
+  return path.empty() ? nullptr : std::make_unique<output_file>(name_for_run(path, work.runs, choice));
+}
+
+/// Before a sentence about one run of several.
+inline std::string of_run(const job& work, const policy_choice& choice) {
+  return work.runs > 1 ? choice.name + ", " : "";
 }
 
 /// Writes an answer after what was passed last. Text streams as it comes unless JSON is wanted.
@@ -106,7 +113,6 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
   }
   passed(std::span<const token_id>(work.prompt));
-  for (const std::string& note : std::exchange(work.notes, {})) std::cerr << "note: " << note << '\n';
   progress bar(choice.name, work.given.json ? most : 0);
   sampler sample(work.given.sampling);
   text_stream stream(work.words, false, work.continues);  // markers of thoughts and summaries are worth seeing
@@ -184,7 +190,7 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
     const zoomr::memory_use capacity = run.cache().capacity();
     report.device_peak = capacity.total();  // what memory has taken, not what a step needs of it
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
-    if (!work.given.json) std::cerr << '\n' << in_words(run.cache().tiers(), capacity);
+    if (!work.given.json) tell(of_run(work, choice) + in_words(run.cache().tiers(), capacity));
   }
   if (recorded) recorded->add_to(*work.page, work.words, report);
   return report;
@@ -225,8 +231,7 @@ run_report generate_on_host(job& work, const policy_choice& choice, model& net, 
   if (work.given.storage != "float") report.more["storage"] = work.given.storage;
   const bool idle = report.stats.tokens > 0 && report.stats.chosen == 0;
   if (known.of_thoughts && !work.given.json && idle && lacks_thoughts(work, report))
-    std::cerr << "note: " << choice.name
-              << " is for texts with thoughts, and no token of this one begins or ends one\n";
+    tell("note: " + choice.name + " is for texts with thoughts, and no token of this one begins or ends one");
   return report;
 }
 
@@ -262,7 +267,7 @@ inline run_report generate(job& work, const policy_choice& choice, device::engin
   report.more["stats"] = {{"prompt_tokens", cost.prompt_tokens}, {"tokens", cost.tokens}, {"options", report.options}};
   if (cost.arena) {
     report.more["tiers"] = to_json(*cost.arena, cost.reserved.total(), cost.pinned);
-    if (!work.given.json) std::cerr << '\n' << in_words(*cost.arena, cost.reserved.total(), cost.pinned);
+    if (!work.given.json) tell(of_run(work, choice) + in_words(*cost.arena, cost.reserved.total(), cost.pinned));
   }
   return report;
 }

@@ -2,6 +2,7 @@
 // The one kind of complaint about what a user gave: a file or a text that cannot be used.
 #pragma once
 
+#include <filesystem>   // std::filesystem::path
 #include <sstream>      // std::ostringstream
 #include <stdexcept>    // std::runtime_error
 #include <string>       // std::string
@@ -23,12 +24,11 @@ template <class... Parts>
   throw input_error(sentence.str());
 }
 
-/// Text from outside made fit for a message: in quotes, control bytes as \xNN, cut to 60 bytes.
-inline std::string shown(std::string_view text) {
+/// On one line: control bytes become \xNN.
+inline std::string on_one_line(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
-  constexpr std::size_t longest = 60;
-  std::string out = "\"";
-  for (const char c : text.substr(0, longest)) {
+  std::string out;
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7f) {
       out += c;
@@ -37,7 +37,26 @@ inline std::string shown(std::string_view text) {
       out += digits[byte & 15];
     }
   }
-  return out += text.size() > longest ? "…\"" : "\"";
+  return out;
 }
+
+/// Text from outside made fit for a message: in quotes, control bytes as \xNN, cut to 60 bytes.
+inline std::string shown(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  return '"' + on_one_line(text.substr(0, longest)) + (text.size() > longest ? "…\"" : "\"");
+}
+
+/// On one line of `longest` bytes or little more: of a longer text the middle is left out, between characters.
+inline std::string shortened(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest) return on_one_line(text);
+  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
+  std::size_t first = longest / 2, last = text.size() - longest / 2;
+  while (first > 0 && continues(first)) --first;
+  while (last < text.size() && continues(last)) ++last;
+  return on_one_line(text.substr(0, first)) + "…" + on_one_line(text.substr(last));
+}
+
+/// The name of a file for a message: as it is, unless it has more than one line or 240 bytes.
+inline std::string named(const std::filesystem::path& file) { return shortened(file.native(), 240); }
 
 }  // namespace decode

@@ -48,34 +48,42 @@ bool is_there(const std::filesystem::path& path) {
   struct stat found = {};
   if (::stat(path.c_str(), &found) == 0) return true;
   if (errno == ENOENT) return false;
-  fail(path.string(), ": it cannot be opened: ", std::strerror(errno));
+  fail(named(path), ": it cannot be opened: ", std::strerror(errno));
 }
 
 std::uint64_t file_bytes(const std::filesystem::path& path) {
-  if (!is_there(path)) fail(path.string(), ": no such file");
+  if (!is_there(path)) fail(named(path), ": no such file");
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) fail(path.string(), ": not a regular file");
+  if (!std::filesystem::is_regular_file(path, error)) fail(named(path), ": not a regular file");
   const std::uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) fail(path.string(), ": its size cannot be read: ", error.message());
+  if (error) fail(named(path), ": its size cannot be read: ", error.message());
   return bytes;
 }
 
 void expect_open(const std::ifstream& file, const std::filesystem::path& path) {
-  if (!file.is_open()) fail(path.string(), ": the file cannot be read: ", std::strerror(errno));
+  if (!file.is_open()) fail(named(path), ": the file cannot be read: ", std::strerror(errno));
 }
 
 std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {
   const std::uint64_t bytes = file_bytes(path);
-  if (bytes > most_bytes)
-    fail(path.string(), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
+  if (bytes > most_bytes) fail(named(path), ": the file has ", bytes, " bytes, and at most ", most_bytes, " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   std::ifstream file(path, std::ios::binary);
   expect_open(file, path);
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) fail(path.string(), ": the file cannot be read");
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) fail(named(path), ": the file cannot be read");
+  return text;
+}
+
+std::string read_prompt(const std::filesystem::path& path, std::uint64_t most_bytes) {
+  const std::string text = read_text(path, most_bytes);
+  for (const std::string_view mark : {"\xff\xfe", "\xfe\xff"})
+    if (text.starts_with(mark)) fail(named(path), ": it is UTF-16, but texts are read as UTF-8");
   return text;
 }
 
 json parse_json(std::string_view text, const std::string& where) {
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)  // where the parser would stop
+    fail(where, ": not valid JSON, there is a zero byte at byte ", zero);
   check_structure(text, where);
   repeated_names names(where);  // apart: a parser that is watched takes quadratic time for arrays of objects
   try {
@@ -89,7 +97,7 @@ json parse_json(std::string_view text, const std::string& where) {
 }
 
 json read_json(const std::filesystem::path& path) {
-  return parse_json(read_text(path, std::uint64_t{128} << 20), path.string());
+  return parse_json(read_text(path, std::uint64_t{128} << 20), named(path));
 }
 
 std::optional<field> field::find(const std::string& name) const {

@@ -34,6 +34,9 @@ void expect_open(const std::ifstream& file, const std::filesystem::path& path);
 /// @param most_bytes  larger files are an input_error, before anything is allocated
 std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes);
 
+/// The same of a text in UTF-8; one that begins with the mark of UTF-16 is an input_error.
+std::string read_prompt(const std::filesystem::path& path, std::uint64_t most_bytes);
+
 /// A JSON value from text; a name that an object has twice is an input_error, not a silent choice.
 ///
 /// @param where  what to call the text in a complaint

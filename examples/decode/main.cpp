@@ -13,7 +13,10 @@
 #include "command_line.hpp"
 #include "generate.hpp"
 #include "input_error.hpp"
+#include "json_file.hpp"
+#include "named_files.hpp"
 #include "token_classes.hpp"
+#include "utf8.hpp"
 #include "voters.hpp"
 
 namespace decode {
@@ -52,11 +55,26 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
   };
   if (given.prompt_file.empty()) return expect_room(given.prompt.size()), given.prompt;
   expect_room(file_bytes(given.prompt_file));
-  return read_text(given.prompt_file, most);
+  return read_prompt(given.prompt_file, most);
+}
+
+/// Before anything takes long.
+void expect_files_apart(const options& given, const std::vector<policy_choice>& all) {
+  named_files files;
+  files.reads_model(given.directory);
+  files.reads("--prompt-file", given.prompt_file);
+  files.reads("--voters", voters_file(given.directory, given.voters));
+  files.writes("--report", given.report_file);
+  for (const policy_choice& choice : all) {
+    files.writes("--dump-logits", name_for_run(given.logits_file, all.size(), choice));
+    files.writes("--trace-pages", name_for_run(given.pages_file, all.size(), choice));
+  }
+  files.writes_trace("--record", given.record_file);
 }
 
 void decode_text(const options& given) {
   const auto all = choices(given);
+  expect_files_apart(given, all);
   sampler{given.sampling};  // complains about its options before a large model is loaded
   const model_config config = read_config_with_voters(given.directory, given.voters);
   if (given.on_device() && !given.turns.empty()) fail("--turn: on a device there are no later turns");
@@ -74,8 +92,12 @@ void decode_text(const options& given) {
   const tokenizer words(given.directory, config.vocab);
   job work{given, config, words,      classify(words, config.vocab, given.delimiters, given.marks()),
            {},    {},     all.size(), given.threads > 1 ? net->threads() : zoomr::executor{},
-           false, {},     {},         {}};
-  const std::string text = prompt_text(given, words, config);
+           false, {},     {}};
+  std::string text = prompt_text(given, words, config);
+  const auto note = [&](const std::string& what) {
+    if (!given.json) tell("note: " + what);
+  };
+  if (drop_byte_order_mark(text)) note("the byte order mark before the prompt is left out");
   work.continues = !text.empty();
   work.prompt = encode_prompt(words, text, config);
   work.turns = encode_turns(words, given, config.context);
@@ -88,8 +110,8 @@ void decode_text(const options& given) {
     using enum zoomr::token_class;
     return zoomr::has(of, delimiter | mark);
   };
-  if (!given.json && std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
-    work.notes.push_back("no token of this model ends a sentence, so nothing refreshes there; see --delimiters");
+  if (std::none_of(work.classes.begin(), work.classes.end(), ends_sentence))
+    note("no token of this model ends a sentence, so nothing refreshes there; see --delimiters");
   const auto page_file = given.report_file.empty() ? nullptr : std::make_unique<output_file>(given.report_file);
   if (page_file) work.page.emplace("zoomr: " + given.model_name(), given.command, all.size());
   std::vector<run_report> runs;

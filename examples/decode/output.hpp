@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>        // std::array
+#include <filesystem>   // std::filesystem::path
+#include <functional>   // std::function
 #include <iostream>     // std::cerr
 #include <new>          // std::bad_alloc
 #include <ostream>      // std::ostream
@@ -11,6 +13,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
+
+#include "input_error.hpp"
 
 namespace decode {
 
@@ -40,7 +44,10 @@ class checked_buffer : public std::streambuf {
 
 /// A file that is whole or absent. It is written beside the place that it is for and renamed by `finish`; without
 /// that, whatever ends the writing, the place stays as it was. What is no regular file (a device, a pipe) is written
-/// directly, and so is a file in a folder where none can be made.
+/// directly, and so is a file in a folder where none can be made. /dev/stdout, /dev/fd/N and /proc/self/fd/N are the
+/// descriptors that the process was started with: what comes there goes on behind what others have written.
+///
+/// A process that is killed leaves its unfinished file, PATH.PROCESS.part. The next one that writes to PATH removes it.
 class output_file {
  public:
   /// @throws input_error  "PATH: cannot be written: REASON"
@@ -60,15 +67,27 @@ class output_file {
   [[noreturn]] void refuse(int error) const;
 
   int open_for(const std::string& path);
+  int descriptor(int number);
   int opened(int file) const;
 
   std::string path_;
   std::string target_;   // path_ without links
   std::string written_;  // what is removed if it is not finished
-  int file_;
+  int file_;             // -1: standard output, or finished
   checked_buffer buffer_;
   std::ostream stream_;
 };
+
+/// Removes what processes that were killed have left unfinished of files in a folder.
+/// @param is_meant  is_meant(NAME): those of output_file for this name
+void remove_left_over(const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_meant);
+
+/// Keeps a sentence that is no error until `run_program` ends well, and tells it on standard error then: what fails
+/// says one sentence.
+void tell(const std::string& sentence);
+
+/// Tells what is kept.
+void tell_all();
 
 /// std::cout as a stream that throws where bytes are lost. One object, in main.
 class standard_output {
@@ -91,11 +110,12 @@ class standard_output {
 /// @return  what run() returns, once all that it printed is written
 template <class Run>
 int run_program(const char* name, Run run) {
-  const auto complain = [&](const char* sentence) { std::cerr << name << ": " << sentence << '\n'; };
+  const auto complain = [&](const char* sentence) { std::cerr << name << ": " << shortened(sentence, 2000) << '\n'; };
   try {
     standard_output out;
     const int status = run();
     out.finish();
+    tell_all();
     return status;
   } catch (const std::bad_alloc&) {
     complain("there is not enough memory");

@@ -54,7 +54,7 @@ safetensors::safetensors(const std::filesystem::path& directory) {
   else if (is_there(index_file))
     add_shards(index_file);
   else
-    fail(directory.string(), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
+    fail(named(directory), ": there is neither model.safetensors nor ", "model.safetensors.index.json");
 }
 
 safetensors::safetensors(const std::filesystem::path& file, std::map<std::string, std::string>& metadata) {
@@ -81,7 +81,7 @@ stored safetensors::load(const std::string& name, const std::vector<std::size_t>
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail(source_, ": the tensor ", shown(name), " is missing");
   const tensor_place& place = found->second;
-  const std::string where = place.file.string() + ": the tensor " + shown(name);
+  const std::string where = named(place.file) + ": the tensor " + shown(name);
   if (place.shape != shape)
     fail(where, " has the shape ", shown(place.shape), ", but config.json asks for ", shown(shape));
   if (place.dtype == "F32") return read<float>(place, where);
@@ -91,7 +91,7 @@ stored safetensors::load(const std::string& name, const std::vector<std::size_t>
 }
 
 void safetensors::add_file(const std::filesystem::path& path, std::map<std::string, std::string>* metadata) {
-  source_ = path.string();
+  source_ = named(path);
   const std::uint64_t size = file_bytes(path);
   if (size < 8) fail(source_, ": the file has ", size, " bytes and no header");
   std::ifstream file(path, std::ios::binary);
@@ -119,13 +119,13 @@ void safetensors::add_file(const std::filesystem::path& path, std::map<std::stri
 // data, size: where the tensors begin and end, bytes from the beginning of the file
 void safetensors::add_tensors(const json& header, const std::filesystem::path& path, std::uint64_t data,
                               std::uint64_t size) {
-  if (!header.is_object()) fail(path.string(), ": the header is not a JSON object");
+  if (!header.is_object()) fail(named(path), ": the header is not a JSON object");
   std::vector<const tensor_place*> order;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
-    const field entry(value, path.string() + ": " + shown(name));
+    const field entry(value, named(path) + ": " + shown(name));
     const auto [place, fresh] = tensors_.emplace(name, read_place(entry, data, size));
-    if (!fresh) fail(path.string(), ": the tensor ", shown(name), " is also in ", place->second.file.string());
+    if (!fresh) fail(named(path), ": the tensor ", shown(name), " is also in ", named(place->second.file));
     place->second.file = path;
     order.push_back(&place->second);
   }
@@ -134,10 +134,10 @@ void safetensors::add_tensors(const json& header, const std::filesystem::path& p
   std::uint64_t end = data;
   for (const tensor_place* place : order) {
     if (place->begin != end)
-      fail(path.string(), ": tensors overlap or leave a hole at byte ", std::min(end, place->begin));
+      fail(named(path), ": tensors overlap or leave a hole at byte ", std::min(end, place->begin));
     end = place->begin + place->bytes;
   }
-  if (end != size) fail(path.string(), ": the tensors end at byte ", end, ", the file at byte ", size);
+  if (end != size) fail(named(path), ": the tensors end at byte ", end, ", the file at byte ", size);
 }
 
 tensor_place safetensors::read_place(const field& entry, std::uint64_t data, std::uint64_t size) {
@@ -169,26 +169,26 @@ tensor_place safetensors::read_place(const field& entry, std::uint64_t data, std
 
 void safetensors::add_shards(const std::filesystem::path& index_file) {
   const json text = read_json(index_file);
-  const field map = field(text, index_file.string() + ": ").at("weight_map");
+  const field map = field(text, named(index_file) + ": ").at("weight_map");
   if (!map.value().is_object()) fail(map.where(), " must be an object");
   std::set<std::string> files;
   for (const auto& [name, value] : map.value().items()) {
     const std::string& file = field(value, map.where() + "." + shown(name)).text();
     if (std::filesystem::path(file).filename() != file || file.empty() || file == "..")
-      fail(index_file.string(), ": ", shown(file), " is not the name of a file beside the index");
+      fail(named(index_file), ": ", shown(file), " is not the name of a file beside the index");
     files.insert(file);
   }
   for (const std::string& file : files) add_file(index_file.parent_path() / file);
   for (const auto& [name, place] : tensors_) {
     const auto listed = map.value().find(name);
     if (listed == map.value().end() || listed->get<std::string>() != place.file.filename())
-      fail(index_file.string(), ": the tensor ", shown(name), " is in ", place.file.string(),
+      fail(named(index_file), ": the tensor ", shown(name), " is in ", named(place.file),
            ", but the index does not say so");
   }
   for (const auto& [name, file] : map.value().items())
     if (!tensors_.contains(name))
-      fail(index_file.string(), ": the tensor ", shown(name), " is not in ", file.get<std::string>());
-  source_ = index_file.string();
+      fail(named(index_file), ": the tensor ", shown(name), " is not in ", file.get<std::string>());
+  source_ = named(index_file);
 }
 
 }  // namespace decode

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiers.hpp"
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::min, std::ranges::none_of
+#include <cstring>    // std::strlen
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,11 @@
 #include "table.hpp"
 
 namespace decode {
+namespace {
+
+constexpr const char* parts_of_tiers[] = {"device=", "host=", "file=", "segments="};
+
+}  // namespace
 
 tier_options parse_tiers(const std::string& text) {
   const auto size_of = [&](const std::string& value) -> zoomr::byte_count {
@@ -20,9 +26,18 @@ tier_options parse_tiers(const std::string& text) {
     if (const auto count = whole_number<index_t>(value, 1, zoomr::unlimited)) return *count;
     fail("--tiers ", text, ": segments ", wrong_number(value, index_t{1}, zoomr::unlimited));
   };
+  // A path may have commas: it ends where another tier is named.
+  const auto end_of = [&](std::size_t first) {
+    const bool has_path = text.compare(first, 5, "file=") == 0;
+    std::size_t last = std::min(text.find(',', first), text.size());
+    const auto goes_on = [&](const char* next) { return text.compare(last + 1, std::strlen(next), next) == 0; };
+    while (has_path && last < text.size() && std::ranges::none_of(parts_of_tiers, goes_on))
+      last = std::min(text.find(',', last + 1), text.size());
+    return last;
+  };
   tier_options made;
   for (std::size_t first = 0; first < text.size();) {
-    const std::size_t last = std::min(text.find(',', first), text.size());
+    const std::size_t last = end_of(first);
     const std::string part = text.substr(first, last - first);
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string tier = part.substr(0, equals);
@@ -33,7 +48,7 @@ tier_options parse_tiers(const std::string& text) {
       made.bytes.host = size_of(value);
     } else if (tier == "segments") {
       made.segments = segments_of(value);
-    } else if (tier == "file" && value.rfind(':') != std::string::npos) {
+    } else if (tier == "file" && value.rfind(':') != std::string::npos && value.rfind(':') > 0) {
       made.path = value.substr(0, value.rfind(':'));
       made.bytes.file = size_of(value.substr(value.rfind(':') + 1));
     } else {

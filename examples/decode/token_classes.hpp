@@ -15,7 +15,9 @@ namespace decode {
 
 using zoomr::mark_rule;
 
-/// @param delimiters  texts of the tokens that end sentences; empty: those that zoomr::classify_sentences finds
+/// @param delimiters  texts of the tokens that end sentences, as they stand in a text (" Paris") or as the vocabulary
+///                    spells them ("ĠParis"), also several with blanks between; empty: those that
+///                    zoomr::classify_sentences finds
 /// @param marks       which these are
 /// @return            [vocab]
 std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t vocab,

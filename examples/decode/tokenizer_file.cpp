@@ -46,7 +46,7 @@ std::string escaped(std::string_view text) {
 tokenizer::tokenizer(const std::filesystem::path& directory, std::size_t vocab) : words_(vocab) {
   const auto path = directory / "tokenizer.json";
   const json text = read_json(path);
-  const field file(text, path.string() + ": ");
+  const field file(text, named(path) + ": ");
   read_model(file.at("model"));
   if (const auto steps = file.find("normalizer")) read_normalizer(*steps);
   if (const auto added = file.find("added_tokens")) read_added_tokens(*added);
@@ -271,7 +271,7 @@ void tokenizer::read_decoder(const field& step) {
 void tokenizer::read_config(const std::filesystem::path& path) {
   if (!is_there(path)) return;
   const json text = read_json(path);
-  const field config(text, path.string() + ": ");
+  const field config(text, named(path) + ": ");
   const auto named = [&](const char* name, std::optional<token_id>& id) {
     const auto token = config.find(name);
     if (!token) return;

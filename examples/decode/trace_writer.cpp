@@ -5,13 +5,15 @@
 #include <bit>          // std::endian
 #include <cstdint>      // std::int32_t
 #include <cstdio>       // std::snprintf
-#include <filesystem>   // std::filesystem::exists
+#include <filesystem>   // std::filesystem::directory_iterator
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
 #include <nlohmann/json.hpp>
 
+#include "file_place.hpp"
 #include "input_error.hpp"
+#include "trace_name.hpp"
 
 namespace decode {
 namespace {
@@ -75,18 +77,18 @@ trace_writer::trace_writer(std::string path, trace_facts facts, index_t tokens)
       facts_(std::move(facts)),
       tokens_(tokens),
       rows_(static_cast<std::size_t>(facts_.model.layers)) {
-  constexpr std::string_view ending = ".safetensors";
-  if (path_.ends_with(ending)) path_.resize(path_.size() - ending.size());
+  const file_place first = place_of(file_name(0));
+  const auto of_this_trace = [&](std::string_view name) { return trace_of(name) == trace_of(first.name); };
+  remove_left_over(first.folder, of_this_trace);
   std::error_code unknown;
-  if (std::filesystem::exists(file_name(0), unknown))
-    fail(file_name(0), " is there already, and files of two traces would be taken for one; remove them first");
+  for (std::filesystem::directory_iterator at(first.folder, unknown), end; !unknown && at != end;
+       at.increment(unknown)) {
+    if (of_this_trace(at->path().filename().native()))
+      fail(named(at->path()), " is there already, and files of two traces would be taken for one; remove them first");
+  }
 }
 
-std::string trace_writer::file_name(index_t i) const {
-  std::string number = std::to_string(i + 1);
-  if (number.size() < 4) number.insert(0, 4 - number.size(), '0');
-  return path_ + "-" + number + ".safetensors";
-}
+std::string trace_writer::file_name(index_t i) const { return trace_file_name(path_, i); }
 
 void trace_writer::pass(zoomr::view<const token_id> ids, index_t first) {
   if (!file_) file_.emplace(file_name(files_));

@@ -37,6 +37,15 @@ inline std::size_t first_invalid_utf8(std::string_view text) {
   return at;
 }
 
+/// Takes the byte order mark from the beginning of a text.
+/// @return  whether there was one
+inline bool drop_byte_order_mark(std::string& text) {
+  constexpr std::string_view mark = "\xef\xbb\xbf";
+  if (!text.starts_with(mark)) return false;
+  text.erase(0, mark.size());
+  return true;
+}
+
 /// Bytes in pieces, characters out: a token may end inside a character, which is held back until
 /// the next tokens complete it. Bytes that cannot become one are written as U+FFFD.
 class utf8_stream {

@@ -10,11 +10,11 @@ namespace decode {
 
 std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c) {
   const json text = read_json(file);
-  const field all(text, file.string() + ": ");
+  const field all(text, named(file) + ": ");
   const std::size_t layers = all.at("layers").count(1, 1 << 20);
   const std::size_t heads = all.at("heads").count(1, 1 << 20);
   if (layers != c.layers || heads != c.heads) {
-    fail(file.string(), ": it is for ", layers, " layers of ", heads, " heads, but the model has ", c.layers, " of ",
+    fail(named(file), ": it is for ", layers, " layers of ", heads, " heads, but the model has ", c.layers, " of ",
          c.heads);
   }
   std::vector<float> weights(layers * heads);
@@ -30,15 +30,16 @@ std::vector<float> read_voters(const std::filesystem::path& file, const model_co
   return weights;
 }
 
+std::string voters_file(const std::filesystem::path& directory, const voter_options& given) {
+  if (!given.file.empty()) return given.file;
+  const auto beside = directory / "voters.json";
+  return is_there(beside) ? beside.string() : "";
+}
+
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given) {
   model_config c = read_config(directory);
   if (given.keys == "q8_0") c.voter_keys = zoomr::voter_storage::q8_0;
-  const auto beside = directory / "voters.json";
-  if (!given.file.empty()) {
-    c.voters = read_voters(given.file, c);
-  } else if (is_there(beside)) {
-    c.voters = read_voters(beside, c);
-  }
+  if (const std::string file = voters_file(directory, given); !file.empty()) c.voters = read_voters(file, c);
   return c;
 }
 

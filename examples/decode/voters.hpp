@@ -23,6 +23,9 @@ struct voter_options {
   std::string keys = "as_cache";  // in what the keys that they read are kept: also q8_0
 };
 
+/// Of their weights, if there is such a file.
+std::string voters_file(const std::filesystem::path& directory, const voter_options& given);
+
 /// The config of a checkpoint, with the weights that are meant, if there are any.
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given);
 

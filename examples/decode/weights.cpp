@@ -37,8 +37,7 @@ class weight_reader {
       const bool known = name.ends_with(".rotary_emb.inv_freq")  // older files; computed here
                          || (c.tied_head && name == "lm_head.weight");
       if (!known && !taken_.contains(name))
-        fail(place.file.string(), ": the tensor ", shown(name),
-             " has no place in the model that config.json describes");
+        fail(named(place.file), ": the tensor ", shown(name), " has no place in the model that config.json describes");
     }
   }
 

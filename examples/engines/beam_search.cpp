@@ -103,7 +103,7 @@ std::vector<beam> advance(decode::model& net, zoomr::any_kv_cache<>& cache, std:
 int main(int count, char** arguments) {
   try {
     const std::string policy = count > 1 ? arguments[1] : "zoomr_focus";
-    const std::string checkpoint = "examples/studies/ledger/checkpoints/indexed";
+    const std::string checkpoint = LEDGER_CHECKPOINTS "/indexed";
     decode::model net = decode::load_model(checkpoint);
     const decode::tokenizer words(checkpoint);
     const auto classes = decode::classify(words, words.size(), {";"});
@@ -126,7 +126,7 @@ int main(int count, char** arguments) {
       std::printf("  %8.4f  %s\n", each.score, words.decode(std::span(each.text).subspan(certain)).c_str());
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "zoomr-beam-search: %s\n", error.what());
     return 2;
   }
 }

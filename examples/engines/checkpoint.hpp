@@ -57,7 +57,7 @@ struct checkpoint {
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(path + " cannot be read: run this from the root of the repository");
+  if (!file) throw std::runtime_error(path + " cannot be read");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -108,7 +108,7 @@ std::vector<token_id> write(engine& by, std::span<const token_id> prompt, token_
 
 int main() {
   try {
-    const std::string checkpoint = "examples/studies/ledger/checkpoints/indexed";
+    const std::string checkpoint = LEDGER_CHECKPOINTS "/indexed";
     const decode::model_config c = decode::read_config(checkpoint);
     const decode::model_weights weights = decode::read_weights(checkpoint, c);
     const decode::tokenizer words(checkpoint);
@@ -133,7 +133,7 @@ int main() {
     std::printf("\n%s\n", texts[0] == texts[1] ? "both texts are the same" : "the texts differ");
     return texts[0] == texts[1] ? 0 : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "zoomr-cuda-graph: %s\n", error.what());
     return 2;
   }
 }

@@ -108,7 +108,7 @@ struct engine {
 
 int main(int count, char** arguments) {
   try {
-    const checkpoint net = read_checkpoint("examples/studies/ledger/checkpoints/indexed");
+    const checkpoint net = read_checkpoint(LEDGER_CHECKPOINTS "/indexed");
     std::vector<int> text = net.ids(count > 1 ? arguments[1] : problem);
     const int prompt = int(text.size());
     const auto classes = classes_of(net.words);
@@ -129,7 +129,7 @@ int main(int count, char** arguments) {
     std::printf("attended tokens: %.1f\n", cache.stats(decoder.seq).attended_mean(cache.model()));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
     return 2;
   }
 }

@@ -105,7 +105,7 @@ struct engine {
 
 int main(int count, char** arguments) {
   try {
-    const checkpoint net = read_checkpoint("examples/studies/ledger/checkpoints/indexed");
+    const checkpoint net = read_checkpoint(LEDGER_CHECKPOINTS "/indexed");
     std::vector<int> text = net.ids(count > 1 ? arguments[1] : problem);
     const int prompt = int(text.size());
     const floats empty(net.layers * most_tokens * net.kv_heads * net.head_dim);
@@ -122,7 +122,7 @@ int main(int count, char** arguments) {
     std::printf("\nmean probability of what was written: %.6f\n", probabilities / (int(text.size()) - prompt));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
     return 2;
   }
 }

@@ -152,7 +152,7 @@ cache_type open_paged(const std::string& policy, const zoomr::shape& model, cons
 
 int main(int count, char** arguments) {
   try {
-    const std::string checkpoint = "examples/studies/ledger/checkpoints/indexed";
+    const std::string checkpoint = LEDGER_CHECKPOINTS "/indexed";
     decode::model net = decode::load_model(checkpoint);
     const decode::tokenizer words(checkpoint);
     const auto classes = decode::classify(words, words.size(), {";"});
@@ -185,7 +185,7 @@ int main(int count, char** arguments) {
                 static_cast<long long>(cache.capacity().details));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "zoomr-paged-engine: %s\n", error.what());
     return 2;
   }
 }

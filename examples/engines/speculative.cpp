@@ -111,7 +111,7 @@ outcome speculate(decoder& model, decoder& drafter, const token_ids& prompt, ind
 int main(int count, char** arguments) {
   try {
     const std::string policy = count > 1 ? arguments[1] : "zoomr_focus";
-    const std::string checkpoints = "examples/studies/ledger/checkpoints/";
+    const std::string checkpoints = LEDGER_CHECKPOINTS "/";
     decode::model large = decode::load_model(checkpoints + "indexed-m");
     decode::model small = decode::load_model(checkpoints + "indexed");
     const decode::tokenizer words(checkpoints + "indexed-m");  // the small model has the same words
@@ -144,7 +144,7 @@ int main(int count, char** arguments) {
     }
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "zoomr-speculative: %s\n", error.what());
     return 2;
   }
 }

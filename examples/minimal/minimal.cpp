@@ -21,6 +21,10 @@
 
 #include <nlohmann/json.hpp>
 
+#ifndef LEDGER_CHECKPOINTS  // CMake says where they are
+#define LEDGER_CHECKPOINTS "examples/studies/ledger/checkpoints"
+#endif
+
 using floats = std::vector<float>;
 using nlohmann::json;
 using zoomr::index_t;
@@ -95,7 +99,7 @@ void print(const vocabulary& words, std::size_t given, const outcome& full, cons
 int main(int count, char** arguments) {
   try {
     require(count <= 2, "usage: zoomr-minimal [DIRECTORY OF A CHECKPOINT]");
-    const std::string directory = count == 2 ? arguments[1] : "examples/studies/ledger/checkpoints/indexed";
+    const std::string directory = count == 2 ? arguments[1] : LEDGER_CHECKPOINTS "/indexed";
     const vocabulary words = read_vocabulary(directory + "/tokenizer.json");
     const model net = read_model(directory, static_cast<index_t>(words.words.size()));
     const std::vector<token_id> prompt = make_prompt(words);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "../decode/command_text.hpp"
+#include "../decode/file_option.hpp"
 #include "../decode/input_error.hpp"
 #include "../decode/number_option.hpp"
 
@@ -31,7 +32,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
   CLI::App app(
       "Replays a recorded trace of a model under KV-cache policies, and says how far each is from full "
       "attention.");
-  app.add_option("trace", given.files, "its files, in the order of their tokens")->required();
+  app.add_option("trace", given.files, "its files, in the order of their tokens")
+      ->required()
+      ->check(decode::file_name());
   app.add_option("--policy,--policies", given.policies,
                  "NAME[@BUDGET][+component.field=value]...; see zoomr-decode --list-policies; default: full")
       ->delimiter(',')
@@ -46,18 +49,23 @@ std::optional<int> read_command_line(int argc, const char* const* argv, options&
          "--device-bytes", given.device,
          "of each cache are its memory, as a device would have them, to which details move from a file; default: all")
       ->transform(size_text());
-  app.add_option("--scratch", given.scratch, "a folder for that file, which has no name; default: that of the system");
-  app.add_option("--voters", given.voters_file, "weights of the heads that vote, for policies that ask them");
+  app.add_option("--scratch", given.scratch, "a folder for that file, which has no name; default: that of the system")
+      ->check(decode::file_name());
+  app.add_option("--voters", given.voters_file, "weights of the heads that vote, for policies that ask them")
+      ->check(decode::file_name());
   app.add_option("--at-once", given.at_once,
                  "policies that play at a time; default: all, which reads the trace once; with --resume 1")
       ->transform(decode::number_in(1, 1 << 16));
-  app.add_option("--json", given.json_file, "a file for all figures, of each query head too");
-  app.add_option("--csv", given.csv_file, "a file for the same as a table");
-  app.add_option("--report", given.report_file, "one page, HTML: what each token would have read of the text");
+  app.add_option("--json", given.json_file, "a file for all figures, of each query head too")
+      ->check(decode::file_name());
+  app.add_option("--csv", given.csv_file, "a file for the same as a table")->check(decode::file_name());
+  app.add_option("--report", given.report_file, "one page, HTML: what each token would have read of the text")
+      ->check(decode::file_name());
   app.add_flag("--advise", given.advise,
                "say which policies no other beats in error and cost, and how to make them; without --policy "
                "all that can work on the trace are tried, at four budgets");
-  app.add_option("--resume", given.resume_file, "a file of policies that have finished, which are not played again");
+  app.add_option("--resume", given.resume_file, "a file of policies that have finished, which are not played again")
+      ->check(decode::file_name());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& wrong) {

@@ -2,10 +2,11 @@
 // zoomr-replay: what policies would have made of a recorded trace, compared with full attention. Bad input ends with
 // exit code 2 and one sentence.
 #include <algorithm>  // std::min
-#include <iostream>   // std::cerr, std::cout
+#include <iostream>   // std::cout
 #include <memory>     // std::make_unique
 
 #include "../decode/input_error.hpp"
+#include "../decode/named_files.hpp"
 #include "../decode/output.hpp"
 #include "advice.hpp"
 #include "command_line.hpp"
@@ -58,11 +59,16 @@ std::vector<replay_result> play_all(trace& from, const std::vector<named_policy>
 int run(int argc, char** argv) {
   options given;
   if (const auto status = read_command_line(argc, argv, given)) return *status;
+  decode::named_files files;
+  files.reads("the trace", given.files);
+  files.reads("--voters", given.voters_file);
+  files.writes("--json", given.json_file), files.writes("--csv", given.csv_file);
+  files.writes("--report", given.report_file), files.writes("--resume", given.resume_file);
   trace from(given.files);
   if (from.facts().prompt == from.facts().tokens)
     decode::fail("the trace has no token after its prompt of ", from.facts().prompt, ": there is nothing to compare");
   if (from.classes_from_text())
-    std::cerr << "note: the trace has no token_classes; sentences end where its text has . ! ? or an empty line\n";
+    decode::tell("note: the trace has no token_classes; sentences end where its text has . ! ? or an empty line");
   settings shared;
   shared.limits.device = given.device;
   shared.limits.scratch = given.scratch;
@@ -75,7 +81,7 @@ int run(int argc, char** argv) {
   const std::vector<named_policy> policies = named_policies(
       given.policies.empty() ? policies_to_try(from, !shared.voters.empty()) : given.policies, given.budgets);
   if (const std::string why = not_tried(from, !shared.voters.empty()); given.policies.empty() && !why.empty())
-    std::cerr << "note: " << why << '\n';
+    decode::tell("note: " + why);
   replay_page page;
   const std::vector<replay_result> results = play_all(from, policies, given, shared, page_file ? &page : nullptr);
   if (json) print_json(json->stream(), from.facts(), given.files, results), json->finish();

@@ -22,7 +22,7 @@ using decode::fail;
 class descriptor {
  public:
   explicit descriptor(const std::filesystem::path& path)
-      : path_(path.string()), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(decode::named(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (file_ < 0) fail(path_, ": the file cannot be read: ", std::strerror(errno));
   }
   descriptor(const descriptor&) = delete;
@@ -101,7 +101,7 @@ void trace::read(index_t layer, part rows, token_range tokens, std::vector<float
     if (widen(facts_.dtype, raw_, count, to)) continue;
     std::size_t wrong = 0;
     while (finite(to[wrong])) ++wrong;
-    fail(one.path.string(), ": layers.", layer, ".", letter(rows), " has a NaN or an infinity at token ",
+    fail(decode::named(one.path), ": layers.", layer, ".", letter(rows), " has a NaN or an infinity at token ",
          some.first + static_cast<index_t>(wrong / numbers));
   }
 }
@@ -123,9 +123,9 @@ void trace::add_classes(const decode::safetensors& tensors, const file& added) {
   const auto found = tensors.tensors().find("token_classes");
   const bool known = found != tensors.tensors().end();
   if (known == classes_.empty() && added.tokens.first > 0)
-    fail(added.path.string(), ": token_classes must be in all files of a trace, or in none");
+    fail(decode::named(added.path), ": token_classes must be in all files of a trace, or in none");
   if (!known) return;
-  const std::string where = added.path.string() + ": token_classes";
+  const std::string where = decode::named(added.path) + ": token_classes";
   const auto count = static_cast<std::size_t>(added.tokens.size());
   if (found->second.dtype != "U8") fail(where, " has the type ", found->second.dtype, ", but must be U8");
   if (found->second.shape != std::vector{count})
@@ -143,7 +143,7 @@ void trace::add_classes(const decode::safetensors& tensors, const file& added) {
 void trace::add_text(const decode::safetensors& tensors, const file& added) {
   const auto text = tensors.tensors().find("text"), ends = tensors.tensors().find("text_ends");
   const auto last = tensors.tensors().end();
-  const std::string where = added.path.string();
+  const std::string where = decode::named(added.path);
   if ((text == last) != (ends == last)) fail(where, ": text and text_ends need each other");
   if ((text != last) == text_.empty() && added.tokens.first > 0)
     fail(where, ": text must be in all files of a trace, or in none");

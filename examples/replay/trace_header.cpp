@@ -18,14 +18,17 @@ constexpr index_t most_tokens = 1 << 30;  // config::most_tokens
 
 index_t whole(const std::string& text, const std::string& where, const std::string& name, index_t low, index_t high) {
   const auto number = decode::whole_number<index_t>(text, low, high);
-  if (!number) fail(where, ": \"", name, "\" ", decode::wrong_number(text, low, high));
+  if (!number || std::to_string(*number) != text)  // 01 is written by nobody who writes decimal numbers
+    fail(where, ": \"", name, "\" ", decode::wrong_number(text, low, high));
   return *number;
 }
 
 float positive(const std::string& text, const std::string& where, const std::string& name) {
   float number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !(number > 0 && number < zoomr::infinity))
+  const bool is_padded = text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && !is_padded;
+  if (!is_number || !(number > 0 && number < zoomr::infinity))
     fail(where, ": \"", name, "\" must be a positive number, but is ", shown(text));
   return number;
 }
@@ -90,7 +93,7 @@ void trace::take_facts(const std::string& where) {
 }
 
 void trace::add(const std::filesystem::path& path) {
-  const std::string where = path.string();
+  const std::string where = decode::named(path);
   metadata_.clear();
   const decode::safetensors tensors(path, metadata_);
   if (const std::string version = said("zoomr_trace", where); version != "1")
@@ -105,7 +108,8 @@ void trace::add(const std::filesystem::path& path) {
     const std::string one = here == metadata_.end() ? "" : here->second;
     const std::string other = there == first_metadata_.end() ? "" : there->second;
     if (one != other)
-      fail(where, ": \"", name, "\" is ", shown(one), ", but ", shown(other), " in ", files_.front().path.string());
+      fail(where, ": \"", name, "\" is ", shown(one), ", but ", shown(other), " in ",
+           decode::named(files_.front().path));
   }
   file added{path, {}, {}};
   added.tokens.first = whole(said("first", where), where, "first", 0, most_tokens);
@@ -122,7 +126,7 @@ void trace::add(const std::filesystem::path& path) {
 }
 
 void trace::add_layers(const decode::safetensors& tensors, file& added) {
-  const std::string where = added.path.string();
+  const std::string where = decode::named(added.path);
   const zoomr::shape& model = facts_.model;
   for (const auto& [name, place] : tensors.tensors())
     if (!known(name, model.layers, where))

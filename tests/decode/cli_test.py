@@ -3,6 +3,8 @@
 
     python3 cli_test.py PROGRAM FIXTURES LEDGER
 """
+import base64
+import hashlib
 import json
 import os
 import re
@@ -209,6 +211,18 @@ class Output(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
             self.assertFalse(os.path.exists("page.html"))
+
+    def test_a_page_allows_its_own_script_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page.html")
+            self.generate("--report", path)
+            with open(path, "rb") as f:
+                page = f.read()
+        allowed = re.search(rb"script-src ([^;]*);", page)[1].decode()
+        scripts = re.findall(rb"<script([^>]*)>(.*?)</script>", page, re.S)
+        hashes = ["'sha256-" + base64.b64encode(hashlib.sha256(text).digest()).decode() + "'"
+                  for kind, text in scripts if b"application/json" not in kind]
+        self.assertEqual([allowed], hashes)
 
     def test_a_run_is_recorded_as_files_of_a_trace(self):
         with tempfile.TemporaryDirectory() as folder:

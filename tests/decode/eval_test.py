@@ -222,7 +222,8 @@ class Perplexity(unittest.TestCase):
         refused("--policies", "window+zones.height=3", says='window has no option "zones.height=3"')
         refused("--policies", "full+zones.recent=3", says="takes no settings")
         refused("--delimiters", "nonsense", says="nonsense")
-        refused("--resume", self.text, says="not valid JSON")
+        refused("--resume", self.text, says="is the same file, and would be lost")
+        refused("--resume", self.write("prose.txt", "No JSON."), says="not valid JSON")
         refused("--resume", "/nonexistent/rows", says="cannot be written")
         refused("--csv", "/nonexistent/table", "--policies", "full", says="cannot be written")
 

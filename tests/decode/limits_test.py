@@ -153,6 +153,112 @@ class Paths(Limits):
                      "--prompt", "=")
 
 
+class Names(Limits):
+    """Of files, in options and in sentences."""
+
+    def test_one_in_a_sentence_is_short_and_on_one_line(self):
+        for name in ("x" * 5000, "/" + "y/" * 2500, "new\nline", "\x1b[2J"):
+            for arguments in ((DECODE, "--model", name, "--prompt", "="),
+                              (DECODE, "--model", LLAMA, "--prompt-file", name),
+                              (DECODE, *PROMPT, "--report", name + "/page"), (DECODE, *PROMPT, "--voters", name),
+                              (DECODE, *PROMPT, "--tiers", f"host=16MiB,file={name}/x:1MiB"),
+                              (DECODE, *PROMPT, name),
+                              (EVAL, "perplexity", "--model", BYTES, "--text", name)):
+                with self.subTest(name=name[:20], arguments=arguments):
+                    self.refused("", *arguments)
+                    sentence = run(*arguments).stderr.rstrip("\n")
+                    self.assertLess(len(sentence), 2100)
+                    self.assertFalse([c for c in sentence if ord(c) < 32], sentence)
+        self.refused("new\\x0aline/config.json: no such file", DECODE, "--model", "new\nline", "--prompt", "=")
+
+    def test_one_may_have_commas_and_blanks(self):
+        said = "The sun rose. " * 200
+        first, second = self.write("Austen, Emma.txt", said), self.write("b.txt", said)
+        measured = ("perplexity", "--model", BYTES, "--contexts", 64, "--bytes", 16, "--passages", 1, "--policies",
+                    "full", "--json", "--text")
+        def rows(*texts):
+            done = run(EVAL, *measured, *texts)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return len(json.loads(done.stdout)["rows"])
+        self.assertEqual(rows(first), 1)
+        self.assertEqual(rows(first, second), 2)
+        self.assertEqual(rows(f"{second},{self.write('c.txt', said)}"), 2)
+        self.refused("Austen, Ema.txt: no such file", EVAL, *measured, self.path("Austen, Ema.txt"))
+        for path in ("a,b", "a,host"):
+            os.mkdir(self.path(path))
+            done = run(DECODE, *PROMPT, "--max-tokens", 1, "--tiers", f"file={self.path(path)}:16MiB,host=16MiB")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused("it must be host=SIZE", DECODE, *PROMPT, "--tiers", "host=16MiB,file=:16MiB")
+
+    def test_a_device_is_no_tier(self):
+        self.refused("/dev/null cannot be made: it is neither a folder nor a file", DECODE, *PROMPT, "--tiers",
+                     "host=16MiB,file=/dev/null:16MiB")
+
+
+class Delimiters(Limits):
+    def model(self):
+        """Its tokens are bytes of text, as GPT-2 writes them: "ĠParis" is " Paris"."""
+        def change(tokenizer):
+            vocab = {"Paris": 0, "ĠParis": 1, "Ġ": 2, ";": 3, "a": 4}
+            vocab.update({f"b{i}": i for i in range(5, 64)})
+            tokenizer.clear()
+            tokenizer.update({"added_tokens": [], "normalizer": None, "decoder": {"type": "ByteLevel"},
+                              "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+                              "model": {"type": "BPE", "vocab": vocab, "merges": []}})
+        return self.changed_model(change)
+
+    def summaries(self, model, *delimiters, prompt="a a;a"):
+        done = run(DECODE, "--model", model, "--prompt", prompt, "--policy", "sentence_kv", "--max-tokens", 1, "--json",
+                   "--delimiters", *delimiters)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["runs"][0]["bytes"]["summaries"]
+
+    def test_a_blank_belongs_to_a_token(self):
+        model = self.model()
+        two, three = self.summaries(model, ";"), self.summaries(model, ";", " ")
+        self.assertLess(two, three)
+        self.assertEqual(self.summaries(model, " "), two)       # ends the first sentence
+        self.assertEqual(self.summaries(model, "Ġ"), two)       # as the vocabulary spells it
+        self.assertEqual(self.summaries(model, "; Ġ"), three)   # two tokens
+        none = self.summaries(model, "Paris")
+        self.assertLess(none, two)
+        self.refused('the delimiter " ;" is not a token of this model', DECODE, "--model", model, "--prompt", "a",
+                     "--delimiters", " ;")
+        self.refused('the delimiter "" is not a token of this model', DECODE, "--model", model, "--prompt", "a",
+                     "--delimiters", "")
+
+
+class Marks(Limits):
+    def test_a_byte_order_mark_is_no_text(self):
+        tokens = {}
+        for name, before in (("plain", b""), ("marked", b"\xef\xbb\xbf")):
+            with open(self.path(name), "wb") as f:
+                f.write(before + b"= ; [")
+            done = run(DECODE, "--model", LLAMA, "--prompt-file", self.path(name), "--max-tokens", 4, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            tokens[name] = json.loads(done.stdout)["runs"][0]["tokens"]
+        self.assertEqual(tokens["marked"], tokens["plain"])
+        done = run(DECODE, "--model", LLAMA, "--prompt-file", self.path("marked"), "--max-tokens", 1)
+        self.assertEqual(done.stderr, "note: the byte order mark before the prompt is left out\n")
+        self.assertEqual(run(DECODE, "--model", LLAMA, "--prompt", "\ufeff=", "--max-tokens", 1).returncode, 0)
+        for coding in ("utf-16-le", "utf-16-be"):
+            with open(self.path("wide"), "wb") as f:
+                f.write("\ufeff= ;".encode(coding))
+            self.refused("wide: it is UTF-16", DECODE, "--model", LLAMA, "--prompt-file", self.path("wide"))
+
+    def test_nothing_follows_a_document(self):
+        voters = self.path("voters.json")
+        document = json.dumps({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5]]}).encode()
+        arguments = (DECODE, *PROMPT, "--policy", "sentence_voters", "--max-tokens", 1, "--voters", voters)
+        for after, right in ((b"", True), (b"\n \n", True), (b"\0", False), (b"\0junk", False), (b"{}", False)):
+            with open(voters, "wb") as f:
+                f.write(document + after)
+            if right:
+                self.assertEqual(run(*arguments).returncode, 0)
+            else:
+                self.refused("not valid JSON", *arguments)
+
+
 class Notes(Limits):
     def prompt(self):
         """Of a model that the program has something to note about."""

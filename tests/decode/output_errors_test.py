@@ -5,8 +5,10 @@
 """
 import json
 import os
+import pathlib
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +115,11 @@ class Outputs(unittest.TestCase):
                      f"{place}-0001.safetensors: cannot be written: File too large")
         self.assertEqual(os.listdir(self.folder.name), ["text"])
 
+    def test_a_trace_takes_no_file_of_another_one(self):
+        pathlib.Path(self.path("trace-0003.safetensors")).touch()  # those before it are gone
+        self.refused(run((*SHORT, "--record", self.path("trace"))), "trace-0003.safetensors is there already")
+        self.assertEqual(run((*SHORT, "--record", self.path("trac"))).returncode, 0)
+
     def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(self):
         real, link = self.path("real"), self.path("link")
         with open(real, "w") as f:
@@ -124,6 +131,156 @@ class Outputs(unittest.TestCase):
         self.assertEqual(os.stat(real).st_mode & 0o777, 0o640)
         with open(real) as f:
             self.assertTrue(f.read().startswith("checkpoint,task,policy"))
+
+    def test_a_link_to_a_file_that_is_not_there_yet_stays_a_link(self):
+        folder, link = self.path("folder"), self.path("link")
+        os.mkdir(folder)
+        os.symlink("folder/real", link)
+        self.assertEqual(run((*SHORT, "--dump-logits", link)).returncode, 0)
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(os.listdir(folder), ["real"])
+        self.assertEqual(os.path.getsize(os.path.join(folder, "real")) % 48, 0)
+
+    def test_a_stream_goes_on_where_it_stands(self):
+        """What standard output, or another descriptor, was redirected into keeps what it has."""
+        link, log = self.path("link"), self.path("log")
+        os.symlink("/dev/stdout", link)
+        plain = run(SHORT).stdout
+        for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1", link, "/dev/stderr",
+                     "/dev/fd/7"):
+            for flags in (os.O_APPEND, os.O_TRUNC):
+                with self.subTest(name, flags=flags):
+                    with open(log, "wb") as f:
+                        f.write(b"yesterday\n")
+                    file = os.open(log, os.O_WRONLY | flags)
+                    number = {"/dev/stderr": 2, "/dev/fd/7": 7}.get(name, 1)
+                    try:
+                        done = run((*SHORT, "--report", name), close_fds=False,
+                                   preexec_fn=lambda: os.dup2(file, number))
+                    finally:
+                        os.close(file)
+                    self.assertEqual(done.returncode, 0)
+                    with open(log, "rb") as f:
+                        written = f.read()
+                    before = b"yesterday\n" if flags == os.O_APPEND else b""
+                    self.assertEqual(written[:len(before)], before)
+                    self.assertEqual(written.count(b"<!doctype html>"), 1)
+                    self.assertTrue(os.path.islink(link))
+                    if number == 1:  # the answer, the page, the table: in the order in which they are written
+                        answer = plain.split(b"\n\n")[0]
+                        self.assertTrue(written.startswith(before + answer), written[:80])
+                        self.assertIn(b"tokens/s", written.split(b"</html>")[1])
+
+    def test_a_pipe_and_a_device_are_written_to(self):
+        pipe, page = self.path("pipe"), self.path("page")
+        os.mkfifo(pipe)
+        with open(page, "wb") as f, subprocess.Popen(["cat", pipe], stdout=f):
+            self.assertEqual(run((*SHORT, "--report", pipe)).returncode, 0)
+        with open(page, "rb") as f:
+            self.assertTrue(f.read().endswith(b"</html>\n"))
+        self.assertEqual(run((*SHORT, "--report", "/dev/null", "--dump-logits", "/dev/null")).returncode, 0)
+        piped = run((*SHORT, "--report", "/dev/stdout")).stdout
+        self.assertEqual(piped.count(b"<!doctype html>"), 1)
+
+    def test_a_descriptor_that_nobody_gave_is_refused(self):
+        self.refused(run((*SHORT, "--report", "/dev/fd/9")), "/dev/fd/9: cannot be written: Bad file descriptor")
+        with open(self.text) as read:
+            self.refused(run((*SHORT, "--report", "/dev/fd/0"), stdin=read),
+                         "/dev/fd/0: cannot be written: Bad file descriptor")
+        # the page's own unfinished file has a number too
+        numbers = [f"/dev/fd/{number}" for number in range(3, 8)]
+        for number in numbers:
+            self.refused(run((*SHORT, "--report", self.path("page"), "--dump-logits", number)), "Bad file descriptor")
+        self.assertEqual(os.listdir(self.folder.name), ["text"])
+
+    def test_what_a_killed_process_has_left_is_removed(self):
+        page = self.path("page.html")
+        def left_over(*names):
+            for name in names:
+                open(self.path(name), "w").close()
+        left_over("page.html.999999999.part", "trace-0001.safetensors.999999999.part",
+                  "trace-0007.safetensors.999999999.part")
+        others = ["page.html.part", "other.html.999999999.part", "page.html.x.part", f"page.html.{os.getpid()}.part"]
+        left_over(*others)  # of other files; of a process that lives
+        self.assertEqual(run((*SHORT, "--report", page, "--record", self.path("trace"))).returncode, 0)
+        self.assertEqual(sorted(os.listdir(self.folder.name)),
+                         sorted(["text", "page.html", "trace-0001.safetensors", *others]))
+
+    def test_an_output_is_no_input_and_no_other_output(self):
+        model = self.path("model")
+        shutil.copytree(LLAMA, model)
+        os.symlink(model, self.path("same"))
+        os.link(self.path("text"), self.path("hard"))
+        os.symlink("text", self.path("soft"))
+        os.symlink("yet", self.path("dangling"))
+        short = (DECODE, "--model", model, "--max-tokens", 2, "--prompt-file", self.text)
+        with open(self.text, "w") as f:
+            f.write("= ; [")
+        def content():
+            found = {}
+            for folder, _, names in os.walk(self.folder.name):
+                for path in (os.path.join(folder, name) for name in names):
+                    found[path] = pathlib.Path(path).read_bytes() if os.path.exists(path) else None
+            return found
+        before = content()
+        text, real = self.text, os.path.relpath(self.text)
+        for more, says in (
+                (("--report", text), f"--report {text}: --prompt-file {text} is the same file, and would be lost"),
+                (("--report", real), "is the same file"), (("--dump-logits", self.path("hard")), "is the same file"),
+                (("--dump-logits", self.path("soft")), "is the same file"),
+                (("--trace-pages", os.path.join(self.folder.name, "model", "..", "text")), "is the same file"),
+                (("--report", os.path.join(model, "model.safetensors")), "the model's"),
+                (("--report", os.path.join(self.path("same"), "tokenizer.json")), "the model's"),
+                (("--report", self.path("one"), "--dump-logits", self.path("one")), "--dump-logits"),
+                (("--report", self.path("one"), "--dump-logits", os.path.join(model, "..", "one")), "is the same file"),
+                (("--report", self.path("yet"), "--dump-logits", self.path("dangling")), "is the same file"),
+                (("--policy", "full,full", "--dump-logits", self.path("one")), "one.full-0 is the same file"),
+                (("--policy", "full,quest", "--dump-logits", self.path("x"), "--report", self.path("x.quest-0")),
+                 "is the same file"),
+                (("--record", self.path("run"), "--dump-logits", self.path("run-0001.safetensors")),
+                 "is a file of this trace"),
+                (("--record", self.path("run"), "--dump-logits", self.path("run-0002.safetensors")),
+                 "is a file of this trace")):
+            with self.subTest(more):
+                self.refused(run((*short, *more)), says)
+                self.assertEqual(content(), before)
+        with open(self.path("log"), "wb") as log:
+            self.refused(run((*short, "--report", self.path("log")), stdout=log), "standard output is the same file")
+        with open(self.text, "ab") as log:
+            self.refused(run(short, stdout=log), "standard output: --prompt-file")
+        self.refused(run((*STUDY, "--csv", self.path("one"), "--resume", self.path("one"))), "is the same file")
+        self.refused(run((*self.perplexity, "--csv", self.text)), "is the same file")
+        self.refused(run((DECODE, "ledger", "--model", model, "--report", os.path.join(model, "config.json"))),
+                     "the model's")
+        self.assertEqual(content(), {**before, self.path("log"): b""})
+
+    def test_an_empty_name_is_refused(self):
+        for option in ("--dump-logits", "--report", "--record", "--trace-pages", "--prompt-file", "--voters",
+                       "--model"):
+            short = SHORT if option not in ("--prompt-file", "--model") else (DECODE,)
+            self.refused(run((*short, option, "")), f"{option}: the name is empty")
+        for option in ("--csv", "--resume", "--model"):
+            self.refused(run((*STUDY, option, "")), f"{option}: the name is empty")
+        self.refused(run((*self.perplexity, "--text", "")), "--text: the name is empty")
+
+    def test_an_error_comes_without_notes(self):
+        """What is worth knowing and no error is told when a run has ended well."""
+        model = self.path("model")
+        shutil.copytree(LLAMA, model)
+        with open(os.path.join(model, "tokenizer.json")) as f:
+            tokenizer = json.load(f)
+        del tokenizer["model"]["vocab"]["."]
+        with open(os.path.join(model, "tokenizer.json"), "w") as f:
+            json.dump(tokenizer, f)
+        short = (DECODE, "--model", model, "--prompt", "= ; [", "--max-tokens", 12)
+        self.assertIn(b"note: no token of this model ends a sentence", run(short).stderr)
+        for option in ("--dump-logits", "--trace-pages", "--report"):
+            self.refused(run((*short, option, "/dev/full")), "/dev/full: cannot be written", NO_SPACE)
+        with open("/dev/full", "w") as full:
+            self.refused(run(short, stdout=full), "standard output: cannot be written", NO_SPACE)
+            self.refused(run((*short, "--policy", "zoomr_focus"), stdout=full), "standard output: cannot be written")
+        self.refused(run((*short, "--tiers", f"host=16MiB,file={self.folder.name}:16MiB", "--report", "/dev/full")),
+                     "/dev/full: cannot be written")
 
     def test_a_file_of_lines_keeps_no_part_of_one(self):
         lines = self.path("units")

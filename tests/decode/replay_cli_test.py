@@ -115,6 +115,11 @@ MALFORMED = {  # files, and words of the sentence
     "too many layers": ([part().say(layers="99999999999").bytes()], "\"layers\" must be a whole number"),
     "more layers than there are": ([part().say(layers="3").bytes()], "\"layers.2.q\" is missing"),
     "fewer layers than there are": ([part().say(layers="1").bytes()], "no tensor \"layers.1."),
+    "layers with a zero before": ([part().say(layers="02").bytes()], "\"layers\" must be a whole number"),
+    "a prompt with a zero before": ([part().say(prompt="060").bytes()], "\"prompt\" must be a whole number"),
+    "a first token of two zeros": ([part().say(first="00").bytes()], "\"first\" must be a whole number"),
+    "layer ids with a zero before": ([part().say(layer_ids="0,01").bytes()], "\"layer_ids\" must be a whole number"),
+    "a scale with a zero before": ([part().say(scale="00.5").bytes()], "\"scale\" must be a positive number"),
     "heads that do not divide": ([part().say(kv_heads="3").bytes()], "multiple of kv_heads"),
     "another width": ([part().say(head_dim="8").bytes()], "must have [160, 4, 8]"),
     "a scale that is none": ([part().say(scale="-1").bytes()], "\"scale\" must be a positive number"),
@@ -199,6 +204,46 @@ class Replay(unittest.TestCase):
         plain = self.written(without("token_classes").bytes())
         self.refused(run(*plain, "--policy", "sentence_kv"), "neither token_classes nor text")
         self.refused(run(self.path("nowhere")), "no such file")
+
+    def test_an_output_is_neither_the_trace_nor_another_output(self):
+        trace, = self.written(WHOLE.bytes())
+        link, one = self.path("link"), self.path("one")
+        os.symlink(trace, link)
+        for option in ("--json", "--csv", "--report", "--resume"):
+            for name in (trace, link, os.path.join(self.folder, ".", "trace0.safetensors")):
+                with self.subTest(option=option, name=name):
+                    self.refused(run(trace, option, name), f"{option} {name}: the trace {trace} is the same file")
+            self.refused(run(trace, option, ""), f"{option}: the name is empty")
+        for first, second in (("--json", "--csv"), ("--csv", "--report"), ("--json", "--resume")):
+            self.refused(run(trace, first, one, second, one), "is the same file, and would be lost")
+        with open(trace, "ab") as log:
+            done = subprocess.run([PROGRAM, trace], stdout=log, stderr=subprocess.PIPE, text=True, timeout=300)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("standard output: the trace", done.stderr)
+        with open(trace, "rb") as f:
+            self.assertEqual(f.read(), WHOLE.bytes())
+        self.assertFalse(os.path.exists(one))
+
+    def test_tables_go_on_behind_those_of_yesterday(self):
+        trace, = self.written(WHOLE.bytes())
+        with open(self.path("tables"), "w") as f:
+            f.write("yesterday\n")
+        with open(self.path("tables"), "a") as f:
+            done = subprocess.run([PROGRAM, trace, "--csv", "/dev/stdout"], stdout=f, stderr=subprocess.PIPE,
+                                  timeout=300)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        with open(self.path("tables")) as f:
+            lines = f.read().splitlines()
+        self.assertEqual(lines[0], "yesterday")
+        self.assertTrue(lines[1].startswith("policy,"), lines[1])
+        self.assertIn("60 tokens of prompt and 100 after it", lines[1 + 1 + 1 + LAYERS * HEADS])
+
+    def test_a_name_of_a_trace_is_short_and_on_one_line(self):
+        for name in ("x" * 5000, "new\nline"):
+            done = run(self.path(name))
+            self.refused(done, "x" * 100 if len(name) > 100 else "new\\x0aline")
+            self.assertLess(len(done.stderr), 2100)
+        self.refused(run(*self.written(WHOLE.bytes()), "--scratch", "/dev/null", "--memory", "1900KiB"), "/dev/null")
 
     def test_figures_of_all_files_are_the_same(self):
         trace = self.written(A.bytes(), B.bytes())

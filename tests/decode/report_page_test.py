@@ -8,6 +8,7 @@ Without Chromium nothing is tested, and it says so with status 77.
 """
 import array
 import base64
+import hashlib
 import json
 import os
 import random
@@ -85,8 +86,10 @@ def write_page(path, runs, texts):
         with open(os.path.join(REPORT, name), encoding="utf-8") as file:
             return file.read()
 
-    html = read("page.html")
-    for mark, text in (("/*SCRIPT*/", read("page.js")), ("/*STYLES*/", read("page.css")), ("/*DATA*/", json.dumps(data))):
+    script = read("page.js")
+    digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
+    html = read("page.html").replace("SCRIPT_HASH", "sha256-" + digest)
+    for mark, text in (("/*SCRIPT*/", script), ("/*STYLES*/", read("page.css")), ("/*DATA*/", json.dumps(data))):
         before, after = html.split(mark)
         html = before + text + after
     with open(path, "w", encoding="utf-8") as out:

@@ -213,6 +213,10 @@ TEST_CASE("delimiters that are named are all that end sentences") {
   for (const mark_rule rule : {mark_rule::anywhere, mark_rule::before_blank})
     CHECK(classify(words, 4, {";"}, rule) == std::vector<token_class>{plain, delimiter, plain, plain});
   CHECK(says(complaint([&] { classify(words, 4, {"!"}); }), "\"!\" is not a token of this model"));
+  CHECK(classify(words, 4, {" a"}) == std::vector<token_class>{plain, plain, delimiter, plain});
+  CHECK(classify(words, 4, {". ;"}) == std::vector<token_class>{delimiter, delimiter, plain, plain});
+  for (const char* const other : {"a", "; a", " ;", "; ", " ", ""})
+    CHECK(says(complaint([&] { classify(words, 4, {other}); }), "is not a token of this model"));
 }
 
 }  // namespace decode

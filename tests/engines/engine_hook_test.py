@@ -20,7 +20,7 @@ POLICIES = ("window", "zoomr_one_pass", "sentence_box", "quest", "h2o", "summary
 
 def run(program, *arguments):
     done = subprocess.run([os.path.abspath(program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, cwd=REPOSITORY, timeout=300)
+                          text=True, cwd="/", timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -88,6 +88,7 @@ class Text(unittest.TestCase):
                                               (AFTER, [PROBLEMS[0], "zoom"], "there is no policy zoom")):
             code, printed, said = run(program, *arguments)
             self.assertEqual((code, printed), (2, ""))
+            self.assertTrue(said.startswith(f"{os.path.abspath(program)}: "), said)
             self.assertIn(complaint, said)
 
 

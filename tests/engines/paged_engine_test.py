@@ -2,20 +2,20 @@
 """The engine with pages of its own: it writes what engine_after.cpp writes, whose cache has the pages, and the cache
 holds no key or value.
 
-    python3 paged_engine_test.py PAGED AFTER REPOSITORY
+    python3 paged_engine_test.py PAGED AFTER
 """
 import re
 import subprocess
 import sys
 import unittest
 
-PAGED, AFTER, REPOSITORY = sys.argv[1:4]
+PAGED, AFTER = sys.argv[1:3]
 PROBLEM = "<bos> a = #17 ; b = #42 ; c = a [ @5 ] ; d = b [ last ] ; e = c [ @9 ] ; <go>"
 PAGE = 32  # tokens
 
 
 def printed(program, *arguments):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=REPOSITORY, timeout=300)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd="/", timeout=300)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 

@@ -13,14 +13,14 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, REPOSITORY = sys.argv[1:3]
+PROGRAM, REPOSITORY = map(os.path.abspath, sys.argv[1:3])
 CHECKPOINT = os.path.join(REPOSITORY, "examples", "studies", "ledger", "checkpoints", "indexed")
 EXPECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.txt")
 
 
 def run(*arguments, **options):
     options.setdefault("stdout", subprocess.PIPE)
-    return subprocess.run([os.path.abspath(PROGRAM), *arguments], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY,
+    return subprocess.run([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd="/",
                           timeout=300, **options)
 
 

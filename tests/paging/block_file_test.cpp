@@ -197,6 +197,7 @@ TEST_CASE("what cannot be made says why, and leaves no file open") {
   CHECK(why(in.name + "/no/tier") ==
         "the tier's file " + in.name + "/no/tier cannot be made: No such file or directory");
   CHECK(why("/dev/null/tier") == "the tier's file /dev/null/tier cannot be made: Not a directory");
+  CHECK(why("/dev/null") == "the tier's file /dev/null cannot be made: it is neither a folder nor a file");
   const std::string of = "the tier's file " + in.path;
   for (const bool named : {false, true}) {
     CAPTURE(named);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "../../decode/file_option.hpp"
 #include "../../decode/input_error.hpp"
 #include "../../decode/number_option.hpp"
 
@@ -13,7 +14,8 @@ namespace {
 
 CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
   CLI::App* study = app.add_subcommand("ledger", "policies on the LEDGER task, with 95 % intervals");
-  study->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")->delimiter(',');
+  study->add_option("--model", given.checkpoints, "directories of checkpoints trained for the task")
+      ->check(file_name());
   study
       ->add_option(
           "--policies,--policy", given.policies,
@@ -38,28 +40,29 @@ CLI::App* add_ledger(CLI::App& app, ledger::study_options& given) {
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
   study->add_option("--set", given.settings, "component.field=value, for all policies; each must have it");
-  study->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh, separated by spaces")
-      ->delimiter(' ')
+  study->add_option("--delimiters", given.delimiters, "tokens that end sentences, and so refresh")
       ->capture_default_str();
   study->add_option("--jobs", given.jobs, "threads")->transform(number_in(1, 256))->capture_default_str();
-  study->add_option("--resume", given.resume, "file of finished parts: what it holds is not run again");
-  study->add_option("--csv", given.csv, "file for a table of the runs");
+  study->add_option("--resume", given.resume, "file of finished parts: what it holds is not run again")
+      ->check(file_name());
+  study->add_option("--csv", given.csv, "file for a table of the runs")->check(file_name());
   study->add_flag("--audit", given.audit, "measure what share of the attention mass is captured: slow");
   study->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return study;
 }
 
 void add_voters(CLI::App* command, voter_options& given) {
-  command->add_option("--voters", given.file, "weights of the heads that vote; default: voters.json beside the model");
+  command->add_option("--voters", given.file, "weights of the heads that vote; default: voters.json beside the model")
+      ->check(file_name());
 }
 
 CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
   CLI::App* command = app.add_subcommand("perplexity", "perplexity of long text against attended tokens");
   const auto natural = number_in(1, zoomr::unlimited);
-  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
   command->add_option("--text", given.texts, "files of long text, which the model has not seen")
       ->required()
-      ->delimiter(',');
+      ->check(file_name());
   command->add_option("--contexts", given.contexts, "tokens of a passage, <bos> included")
       ->delimiter(',')
       ->transform(natural)
@@ -77,24 +80,25 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
-  command->add_option("--delimiters", given.delimiters, "tokens that end sentences; default: . ! ? and empty lines")
-      ->delimiter(' ');
+  command->add_option("--delimiters", given.delimiters,
+                      "tokens that end sentences, as a text has them, with the blank before a word (\" Paris\"), or as "
+                      "the vocabulary spells them; default: . ! ? and empty lines");
   add_voters(command, given.voters);
   command->add_option("--seed", given.seed, "of the places of the passages")
       ->transform(seed_number())
       ->capture_default_str();
-  command->add_option("--resume", given.resume_file,
-                      "file of rows: those in it are not measured again, new ones added");
-  command->add_option("--csv", given.csv_file, "also writes the table to a file");
+  command->add_option("--resume", given.resume_file, "file of rows: those in it are not measured again, new ones added")
+      ->check(file_name());
+  command->add_option("--csv", given.csv_file, "also writes the table to a file")->check(file_name());
   command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return command;
 }
 
 void add_scene(CLI::App* command, retrieval::scene_options& given) {
-  command->add_option("--model", given.directory, "directory of a checkpoint")->required();
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
   command->add_option("--text", given.texts, "files of English prose, whose sentences distract")
       ->required()
-      ->delimiter(',');
+      ->check(file_name());
   command
       ->add_option(
           "--tasks,--task", given.tasks,
@@ -118,7 +122,8 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
       ->transform(number_in(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
-  command->add_option("--resume", given.resume, "file of what is done: it is not done again, new results are added");
+  command->add_option("--resume", given.resume, "file of what is done: it is not done again, new results are added")
+      ->check(file_name());
 }
 
 CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
@@ -130,7 +135,7 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
   command->add_option("--penalty", given.penalty, "of weights: the larger, the fewer heads")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
-  command->add_option("--out", given.out, "file to write, voters.json as zoomr-decode reads it");
+  command->add_option("--out", given.out, "file to write, voters.json as zoomr-decode reads it")->check(file_name());
   return command;
 }
 
@@ -147,10 +152,10 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
       ->add_option("--voters", given.voters,
                    "weights of the heads that vote, FILE, or NAME=FILE for policies with +voters=NAME; default: "
                    "voters.json beside the model. +voter_keys=q8_0 rounds the keys that they read")
-      ->delimiter(',');
+      ->check(file_name());
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
-  command->add_option("--csv", given.csv, "also writes the table to a file");
+  command->add_option("--csv", given.csv, "also writes the table to a file")->check(file_name());
   command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
   return command;
 }
@@ -158,7 +163,7 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
 CLI::App* add_speed(CLI::App& app, speed::options& given) {
   CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
   const auto natural = number_in(1, zoomr::unlimited);
-  command->add_option("--shape", given.shape_file, "a config.json")->required();
+  command->add_option("--shape", given.shape_file, "a config.json")->required()->check(file_name());
   command->add_option("--tokens", given.contexts, "contexts before the first timed token")
       ->delimiter(',')
       ->transform(natural)
@@ -199,6 +204,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     if (wrong.get_exit_code() == 0) return app.exit(wrong);
     fail(wrong.what());
   }
+  for (auto* const names : {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts,
+                            &said.of_retrieval.of.texts, &said.of_retrieval.voters})
+    *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
   if (found->parsed()) said.asked = measurement::retrieval;

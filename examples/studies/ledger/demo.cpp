@@ -5,6 +5,7 @@
 #include <iostream>   // std::cout
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/report.hpp"
 #include "../../decode/table.hpp"
@@ -135,6 +136,9 @@ void run(const options& given, observer* page) {
   std::vector<std::string> directories = given.checkpoints;
   const std::string shipped = std::string(ZOOMR_LEDGER_DIRECTORY) + "/checkpoints/";
   if (directories.empty()) directories = {shipped + "plain", shipped + "indexed"};
+  named_files files;
+  for (const std::string& directory : directories) files.reads_model(directory);
+  files.writes("--report", given.report_file);
   if (page != nullptr) page->begin(given, directories.size() * given.policies.size());
   std::vector<run_report> runs;
   std::string shown;  // whose zooms are printed: of those that zoom, the last

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
@@ -272,6 +273,9 @@ std::vector<std::string> shipped() {
 void run(const study_options& given) {
   for (const std::string& policy : given.policies) check_policy(choice_of(given, policy));
   const std::vector<std::string> directories = given.checkpoints.empty() ? shipped() : given.checkpoints;
+  named_files files;
+  for (const std::string& directory : directories) files.reads_model(directory);
+  files.writes("--resume", given.resume), files.writes("--csv", given.csv);
   const std::vector<unit> units = plan(given, directories);
   unit_file file(given.resume);
   work(given, directories, units, file);

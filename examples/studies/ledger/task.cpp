@@ -108,7 +108,7 @@ class renderer {
 task read_task(const std::filesystem::path& directory) {
   const auto path = directory / "ledger.json";
   const json text = read_json(path);
-  const field file(text, path.string() + ": ");
+  const field file(text, named(path) + ": ");
   task t;
   t.registers = file.at("registers").count(3, 128);
   t.lines = file.at("lines").count(6, 64);
@@ -122,7 +122,7 @@ task read_task(const std::filesystem::path& directory) {
   for (const field& name : file.at("names").elements()) t.names.push_back(name.text());
   for (const field& kappa : file.at("kappa").elements()) t.kappa.push_back(kappa.count(0, t.values - 1));
   if (t.permutation.size() != t.values || t.kappa.size() != t.names.size() || t.names.size() < t.registers)
-    fail(path.string(), ": permutation, names and kappa do not have the lengths that values and registers ask for");
+    fail(named(path), ": permutation, names and kappa do not have the lengths that values and registers ask for");
   return t;
 }
 

@@ -14,7 +14,7 @@ long_text read_long_text(const std::filesystem::path& path, const tokenizer& wor
   try {
     return {path.filename().string(), words.encode(text, {.add_special = false, .allow_unknown = false})};
   } catch (const input_error& wrong) {
-    fail(path.string(), ": ", wrong.what());
+    fail(named(path), ": ", wrong.what());
   }
 }
 

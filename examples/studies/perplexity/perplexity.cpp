@@ -9,6 +9,7 @@
 #include <zoomr/core/threads/thread_pool.hpp>
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
@@ -205,6 +206,11 @@ void print_json(const options& given, const journal& done, const std::vector<gro
 }  // namespace
 
 void run(const options& given) {
+  named_files files;
+  files.reads_model(given.directory);
+  files.reads("--text", given.texts);
+  files.reads("--voters", voters_file(given.directory, given.voters));
+  files.writes("--resume", given.resume_file), files.writes("--csv", given.csv_file);
   const model_config config = read_config_with_voters(given.directory, given.voters);
   const auto tasks = tasks_of(given, config.layers);
   check_sizes(given, config);

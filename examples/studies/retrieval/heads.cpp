@@ -14,6 +14,7 @@
 #include <zoomr/policy/select/top_k.hpp>
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
@@ -192,6 +193,10 @@ void write(const std::string& path, const scene& on, const heads_options& given,
 }  // namespace
 
 void run(const heads_options& given) {
+  named_files files;
+  files.reads_model(given.of.directory);
+  files.reads("--text", given.of.texts);
+  files.writes("--resume", given.of.resume), files.writes("--out", given.out);
   scene on(given.of);
   expect_one_needed(on);
   const std::size_t heads = on.layers.size() * on.config.heads;

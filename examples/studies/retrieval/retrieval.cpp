@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/sampler.hpp"
@@ -215,6 +216,12 @@ void print_table(const std::vector<row>& rows) {
 }  // namespace
 
 void run(const options& given) {
+  named_files files;
+  files.reads_model(given.of.directory);
+  files.reads("--text", given.of.texts);
+  files.reads("--voters", voters_file(given.of.directory, {}));
+  for (const std::string& file : given.voters) files.reads("--voters", file.substr(file.find('=') + 1));
+  files.writes("--resume", given.of.resume), files.writes("--csv", given.csv);
   const std::vector<contender> policies =  // before the weights, which may take long
       read_contenders(given.policies, given.voters, read_config_with_voters(given.of.directory, {}));
   scene on(given.of);

@@ -6,15 +6,16 @@
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/error.hpp>
 
-#include <fcntl.h>     // open
+#include <fcntl.h>     // open, fcntl
 #include <sys/stat.h>  // stat, fchmod
-#include <unistd.h>    // read, write, fsync, ftruncate, unlink, close
+#include <unistd.h>    // read, write, fsync, ftruncate, unlink, close, readlink, getpid
 
 #include <algorithm>     // std::min
 #include <cerrno>        // errno
+#include <charconv>      // std::from_chars
 #include <cstdio>        // std::rename
 #include <cstdlib>       // realpath, std::free
-#include <cstring>       // std::memcpy
+#include <cstring>       // std::memcpy, std::strlen
 #include <string>        // std::string
 #include <system_error>  // std::generic_category
 #include <utility>       // std::move
@@ -48,8 +49,10 @@ namespace detail {
 /// An open file, and 64 KiB of its bytes.
 class stream_file {
  public:
-  stream_file(std::string path, int how, const char* done) : path_(std::move(path)), memory_(byte_count{1} << 16) {
-    do file_ = ::open(path_.c_str(), how | O_CLOEXEC, 0666);
+  // descriptor: an open file to go on with; -1: the one of that path
+  stream_file(std::string path, int how, const char* done, int descriptor = -1)
+      : path_(std::move(path)), memory_(byte_count{1} << 16) {
+    do file_ = descriptor < 0 ? ::open(path_.c_str(), how | O_CLOEXEC, 0666) : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     while (file_ < 0 && errno == EINTR);
     if (file_ < 0) fail(done);
   }
@@ -79,27 +82,57 @@ class stream_file {
   byte_count last_ = 0;   // exclusive
 };
 
-/// Where a file is written that replaces the one at `path` in the end.
-struct replaced_file {
-  explicit replaced_file(const std::string& path) : name(path), part(path + ".part") {
-    struct stat file;
-    if (::stat(path.c_str(), &file) != 0) return;
-    if (!S_ISREG(file.st_mode)) {
-      part.clear();
-      return;
+/// Where the links of a path end, also where that is a file yet to be made.
+struct link_end {
+  explicit link_end(std::string path) : name(std::move(path)) {
+    constexpr int most_links = 40;  // as the system has it
+    char target[4096];
+    for (int links = 0; links < most_links; ++links) {
+      const auto slash = name.rfind('/');
+      const std::string folder = slash == name.npos ? "./" : name.substr(0, slash + 1);
+      descriptor = descriptor_in(folder, name.c_str() + (slash == name.npos ? 0 : slash + 1));
+      const auto bytes = ::readlink(name.c_str(), target, sizeof target);
+      if (descriptor >= 0 || bytes <= 0 || bytes == static_cast<ssize_t>(sizeof target)) return;
+      const std::string next(target, static_cast<std::size_t>(bytes));
+      name = next[0] == '/' ? next : folder + next;
     }
-    mode = file.st_mode & 07777;
-    char* const target = ::realpath(path.c_str(), nullptr);  // a link stays one
-    if (target != nullptr) {
-      name = target;
-      part = name + ".part";
-    }
-    std::free(target);
   }
 
   std::string name;
-  std::string part;  // empty: what is there is no file, but a device or a pipe
-  mode_t mode = 0;   // of the file that is there; 0: none is
+  int descriptor = -1;  // what /dev/stdout, /dev/fd/N and /proc/self/fd/N are; -1: it is none
+
+ private:
+  // What these look like links to has a position of its own: opened by its name, it is another open file.
+  static int descriptor_in(const std::string& folder, const char* file) {
+    char* const real = ::realpath(folder.c_str(), nullptr);
+    const std::string found = real == nullptr ? "" : real;
+    std::free(real);
+    const std::string process = "/proc/" + std::to_string(::getpid()) + "/";
+    if (found.compare(0, process.size(), process) != 0 || found.substr(found.rfind('/')) != "/fd") return -1;
+    int number = -1;
+    const char* const end = file + std::strlen(file);
+    const auto [last, wrong] = std::from_chars(file, end, number);
+    return wrong == std::errc() && last == end ? number : -1;
+  }
+};
+
+/// Where a file is written that replaces the one at `path` in the end.
+struct replaced_file {
+  explicit replaced_file(const std::string& path) : name(path) {
+    const link_end end(path);  // a link stays one
+    descriptor = end.descriptor;
+    struct stat file;
+    const bool is_there = ::stat(path.c_str(), &file) == 0;
+    if (descriptor >= 0 || (is_there && !S_ISREG(file.st_mode))) return;
+    name = end.name;
+    part = name + ".part";
+    if (is_there) mode = file.st_mode & 07777;
+  }
+
+  std::string name;
+  std::string part;     // empty: what is there is no file, but a device, a pipe or a descriptor
+  int descriptor = -1;  // -1: none
+  mode_t mode = 0;      // of the file that is there; 0: none is
 };
 
 }  // namespace detail
@@ -112,7 +145,7 @@ struct replaced_file {
 /// removed, or the file ends where it ended then. After a save that failed a sink is of no further use. If the process
 /// is killed, PATH.part may be left, or a file with half of a sequence at its end, which `load` refuses.
 ///
-/// A device or a pipe is written to as it is.
+/// A device or a pipe is written to as it is, and so is what a descriptor stands for: /dev/stdout, /dev/fd/N.
 /// @throws error(storage) from all functions, with the system's reason; error(capacity) without 64 KiB of memory
 class file_sink final : public byte_sink, private detail::stream_file {
  public:
@@ -139,7 +172,7 @@ class file_sink final : public byte_sink, private detail::stream_file {
 
  private:
   explicit file_sink(detail::replaced_file as)
-      : stream_file(as.part.empty() ? as.name : as.part, O_WRONLY | O_CREAT | O_TRUNC, "made"),
+      : stream_file(as.part.empty() ? as.name : as.part, O_WRONLY | O_CREAT | O_TRUNC, "made", as.descriptor),
         as_(std::move(as)),
         unnamed_(!as_.part.empty()) {
     if (as_.mode != 0 && ::fchmod(file_, as_.mode) != 0) fail_writing();

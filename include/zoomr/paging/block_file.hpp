@@ -58,7 +58,8 @@ class block_file {
   /// The whole file is given its room on the disk here, so that later writes do not fail for want of it.
   /// @param path  a folder in which the file is made, or a name in that folder, which only error messages use; what is
   ///              there is neither read nor changed
-  /// @throws error(storage) if it cannot be made, or the disk has no room for it
+  /// @throws error(storage) if it cannot be made, the disk has no room for it, or `path` is a device, a pipe or a
+  ///         socket: who names one does not mean the folder around it
   block_file(const std::string& path, byte_count block_bytes, std::int64_t blocks)
       : path_(path), block_bytes_(block_bytes), sums_(static_cast<std::size_t>(blocks)), file_(open_nameless(path)) {
     if (file_ < 0) fail(errno, "cannot be made");
@@ -145,7 +146,10 @@ class block_file {
   // @return  -1 and errno if there can be none.
   static int open_nameless(const std::string& path) {
     struct stat found;
-    const bool is_folder = ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+    const bool is_there = ::stat(path.c_str(), &found) == 0;
+    const bool is_folder = is_there && S_ISDIR(found.st_mode);
+    if (is_there && !is_folder && !S_ISREG(found.st_mode))
+      detail::raise(errc::storage, "the tier's file " + path + " cannot be made: it is neither a folder nor a file");
     const auto slash = path.rfind('/');
     const std::string folder = is_folder ? path : path.substr(0, slash == path.npos ? 0 : slash + 1);
 #if defined(O_TMPFILE)

@@ -651,6 +651,42 @@ TEST_CASE("a file is replaced when all of the new one is on the disk; a save tha
   ::unlink(path.c_str());
 }
 
+TEST_CASE("what a descriptor was opened for goes on where it stands") {
+  temporary_folder folder;
+  const std::string path = folder.path(), link = folder.path();
+  std::ofstream(path) << "yesterday ";
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND);
+  REQUIRE(file >= 0);
+  const std::string number = "/dev/fd/" + std::to_string(file);
+  REQUIRE(::symlink(number.c_str(), link.c_str()) == 0);
+  for (const std::string& name : {number, "/proc/self/fd/" + std::to_string(file), link}) {
+    zoomr::file_sink sink(name);
+    sink.write("today ", 6);
+    sink.finish();
+  }
+  CHECK(bytes_of(path) == "yesterday today today today ");
+  ::close(file);
+  CHECK(said([&] { zoomr::file_sink{number}; }) ==
+        "zoomr: the file " + number + " cannot be made: Bad file descriptor");
+  ::unlink(link.c_str()), ::unlink(path.c_str());
+}
+
+TEST_CASE("a link to a file that is not there yet goes on to be one") {
+  temporary_folder folder;
+  const std::string path = folder.path(), link = folder.path();
+  REQUIRE(::symlink(path.substr(path.rfind('/') + 1).c_str(), link.c_str()) == 0);
+  {
+    zoomr::file_sink sink(link);
+    sink.write("some", 4);
+    sink.finish();
+  }
+  struct stat of;
+  REQUIRE(::lstat(link.c_str(), &of) == 0);
+  CHECK(S_ISLNK(of.st_mode));
+  CHECK(bytes_of(path) == "some");
+  ::unlink(link.c_str()), ::unlink(path.c_str());
+}
+
 TEST_CASE("a pipe is written to as it is") {
   temporary_folder folder;
   const std::string path = folder.path();
