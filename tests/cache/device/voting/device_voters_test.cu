@@ -187,19 +187,19 @@ TEST_CASE("segments that close in the place of others after a rollback are score
   const auto policy = zoomr::compose(late_ends{}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 8},
                                      zoomr::top_p{.share = 0.9f, .segments = 2}, zoomr::every_token{},
                                      zoomr::zones{.sinks = 2, .recent = 1});
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+  for (const std::uint64_t seed : {1u, 2u}) {
     CAPTURE(seed);
     const tape says = make_tape(model, kind::peaked, markup::marks, tokens, 30, seed);
     const auto play = [&](auto& plays) {
       plays.open(says);
       plays.play_plainly(0, 36);
-      for (index_t now = 36; now + 9 < tokens; now += 2) {
+      for (index_t now = 36; now + 9 < tokens; now += 4) {
         const tape gone = with_other_end(says, now, 30, seed + 9);
         plays.at(0).says = &gone;
         plays.play_plainly(0, now + 7);
         plays.rollback(0, now);
         plays.at(0).says = &says;
-        plays.play_plainly(0, now + 2);
+        plays.play_plainly(0, now + 4);
       }
       plays.play_plainly();
     };
