@@ -16,10 +16,10 @@ constexpr shape model{2, 4, 2, 8};
 constexpr index_t tokens = 88;
 
 /// Voters with some queries, which choose at every token or at few.
-constexpr auto at_each = with(small::sentence_voters, [](auto& p) { p.aggregate.queries = 8; });
-constexpr auto of_thoughts = with(small::zoomr_voters, [](auto& p) { p.aggregate.queries = 8; });
+constexpr auto at_each = with(small::sentence_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
+constexpr auto of_thoughts = with(small::zoomr_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
 constexpr auto seldom = zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_mass{},
-                                       zoomr::head_posterior{.queries = 8}, zoomr::top_p{.share = 0.9f, .segments = 2},
+                                       zoomr::head_posterior{.queries = 8}, zoomr::top_p{.share = 0.9f, .segments = 1},
                                        zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
 
 zoomr::config limits_with(index_t undo) {
@@ -132,7 +132,7 @@ void check_depths(const Policy& policy, const tape& says, index_t longest, index
 }
 
 tape text(index_t prompt, std::uint64_t seed) {
-  return make_tape(model, kind::peaked, markup::sentences, tokens, prompt, seed);
+  return make_tape(model, kind::uniform, markup::sentences, tokens, prompt, seed);
 }
 /// Calls test(policy, seed) for each policy.
 template <class Test>
@@ -276,7 +276,7 @@ TEST_CASE("segments that close in the place of others are scored again, by queri
            [](auto& p) { p.zone.recent = 1; });
   outcomes seen;
   for (const std::uint64_t seed : {6u, 7u}) {
-    const tape says = make_tape(model, kind::peaked, markup::marks, tokens, 30, seed);
+    const tape says = make_tape(model, kind::uniform, markup::marks, tokens, 30, seed);
     const auto gone = [&](index_t to) { return with_other_end(says, to, 30, 82); };
     for (const index_t longest : {44, 49}) check_depths(policy, says, longest, 30, tokens, gone, seen);
   }
