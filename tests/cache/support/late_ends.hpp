@@ -7,7 +7,7 @@
 
 namespace zoomr_test {
 
-/// Behind six tokens or more a delimiter closes the first three, a mark the first five.
+/// Behind ten tokens or more a delimiter closes the first three, a mark the first five.
 struct late_ends {
   using role = zoomr::role::segmenter;
   static constexpr const char* name = "late_ends";
@@ -17,13 +17,13 @@ struct late_ends {
     friend constexpr bool operator==(const state&, const state&) = default;
   };
 
-  zoomr::index_t longest = 12;  // tokens, with those that come before the decision
+  zoomr::index_t longest = 16;  // tokens, with those that come before the decision
 
   ZOOMR_HD constexpr void feed(state& open, zoomr::token_class classes, zoomr::index_t position,
                                zoomr::closings& out) const {
     using enum zoomr::token_class;
     const zoomr::index_t tokens = position + 1 - open.begin;
-    if (tokens < 6) return;
+    if (tokens < 10) return;
     if (tokens >= longest || has(classes, delimiter)) {
       close(open, open.begin + 3, position, out);
     } else if (has(classes, mark)) {
@@ -34,7 +34,7 @@ struct late_ends {
     if (open.begin <= position) close(open, position + 1, position, out);
   }
   ZOOMR_HD constexpr zoomr::index_t open_begin(const state& open) const { return open.begin; }
-  constexpr const char* problem() const { return longest < 6 ? "late_ends: longest must be at least 6" : nullptr; }
+  constexpr const char* problem() const { return longest < 10 ? "late_ends: longest must be at least 10" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }
   friend constexpr bool operator==(const late_ends&, const late_ends&) = default;
 
