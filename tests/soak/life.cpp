@@ -38,20 +38,19 @@ struct whole_item {
   bool complete = true;       // they are all of the step's
 };
 
-/// Tokens that were committed, and what they got: since the sequence was opened, or since a span of it was erased.
+/// Tokens that were committed, and what they got: since the sequence was opened, or since a span of it was edited.
 struct told {
   std::vector<token_id> ids;    // [tokens]
   std::vector<index_t> places;  // [tokens]  where each token's numbers stand
   std::vector<char> unasked;    // [tokens]  1: a step ended here and `needs_second_pass` was not called
   std::vector<seen> got;        // [tokens]
-  index_t from = 0;             // tokens before this one came before the span was erased
+  index_t from = 0;             // tokens before this one came before the span was edited
   index_t prompt = 1;           // tokens that the prompt will have, or has
   bool in_prompt = true;
   std::vector<zoomr::token_range> later_prompts;  // of one that has not ended: where it will
   bool in_later_prompt = false;
   std::vector<whole_item> wholes;  // ascending, from `from` on
-  zoomr::token_range erased;       // at the end
-  bool turned = false;             // keys that moved then
+  editing edit;                    // at the end
 
   index_t length() const { return static_cast<index_t>(ids.size()); }
   /// In some prompt.
@@ -65,7 +64,7 @@ struct line : told {
   sequence seq;
   zoomr_test::tensors numbers;
   std::vector<token_id> text;      // what comes next, unless something else does
-  std::vector<told> before;        // each span that was erased
+  std::vector<told> before;        // each span that was edited
   index_t shift = 0;               // tokens that were erased
   index_t floor = 0;               // fewer tokens than these are not promised after a rollback
   index_t forgotten = 0;           // queries of the prompt's tokens before this one are not known any more
@@ -83,18 +82,23 @@ struct line : told {
   }
   /// A prompt that is still coming is one that never had the spans, if keys stayed as they were and nothing adds up.
   void forget_spans() {
-    if (!in_prompt || std::any_of(before.begin(), before.end(), [](const told& each) { return each.turned; })) return;
+    const auto stays = [](const told& each) { return !each.edit.plain(); };
+    if (!in_prompt || std::any_of(before.begin(), before.end(), stays)) return;
     std::fill(got.begin(), got.begin() + from, seen{});
     before.clear(), from = 0;
   }
-  void erase(zoomr::token_range span, bool turns) {
+  /// What is there so far was edited.
+  void edited(const editing& made) {
     before.push_back(*this);
-    before.back().erased = span, before.back().turned = turns;
+    before.back().edit = made;
+    if (made.erases()) erase(made.span);
+    wholes.clear();
+    from = length();
+  }
+  void erase(zoomr::token_range span) {
     const auto drop = [&](auto& of) { of.erase(of.begin() + span.first, of.begin() + span.last); };
     drop(ids), drop(places), drop(unasked), drop(got);
-    wholes.clear();
     shift += span.size();
-    from = length();
     prompt = zoomr::detail::without(span, prompt);
     forgotten = zoomr::detail::without(span, forgotten);
     if (in_prompt) prompt = std::max({prompt, length() + 1, forgotten > 0 ? forgotten + most_observed : 0});
@@ -109,15 +113,16 @@ struct line : told {
     later.last = std::max({later.last, length() + 1, forgotten > later.first ? forgotten + most_observed : 0});
   }
   /// It has lost tokens.
-  /// @param undo  config.rollback_tokens
-  void reopen_later_prompts(index_t undo) {
+  /// @param undo   config.rollback_tokens
+  /// @param votes  what the heads that vote have lost does not come back
+  void reopen_later_prompts(index_t undo, bool votes) {
     while (!later_prompts.empty() && later_prompts.back().first >= length()) {
       later_prompts.pop_back();
       in_later_prompt = false;
     }
     if (later_prompts.empty() || later_prompts.back().last <= length()) return;
     in_later_prompt = true;
-    floor = std::max(length() - undo, std::min(floor, later_prompts.back().first + 1));
+    if (!votes) floor = std::max(length() - undo, std::min(floor, later_prompts.back().first + 1));
     go_on();
   }
   /// It was saved and loaded: no query sums from before its last prompt were.
@@ -262,7 +267,7 @@ class life {
       } else if (what <= 14) {
         roll_back(pick());
       } else if (what <= 16) {
-        leaves_out("erases") ? roll_back(pick()) : erase(pick());
+        leaves_out("erases") ? roll_back(pick()) : random_.chance(60) ? erase(pick()) : shift(pick());
       } else if (what <= 22) {
         mistake_between_steps();
       } else if (what <= 25) {
@@ -591,8 +596,8 @@ class life {
       cache_->rollback(of.seq, to);
     } catch (const zoomr::error& why) {
       expect(why.code() == zoomr::errc::rollback_depth, std::string("rollback: ") + why.what());
-      const bool erased = !of.before.empty() && to < of.before.back().length() - of.before.back().erased.size();
-      expect(sort_.evicts || frees_pages() || erased || to < of.floor,
+      const bool edited = !of.before.empty() && to < of.before.back().length() - of.before.back().edit.erased();
+      expect(sort_.evicts || frees_pages() || edited || to < of.floor,
              std::string("rollback within config.rollback_tokens: ") + why.what());
       expect(looks_of(of) == before, "a rollback that was refused has changed something");
       return event("refused: rollback");
@@ -600,19 +605,75 @@ class life {
     of.cut(to);
     of.forgotten = std::min(of.forgotten, to);
     const bool was_later = of.in_later_prompt;
-    of.reopen_later_prompts(limits_.rollback_tokens);
+    of.reopen_later_prompts(limits_.rollback_tokens, sort_.votes);
+    if (sort_.votes) of.floor = std::min(of.floor, to);
     if (of.in_later_prompt && !was_later) event("rolled back into a later prompt");
     if (!of.in_prompt && to < of.prompt) {
       of.in_prompt = true;
       of.prompt = any_prompt(to + 1, 8);
       if (leaves_out("short_prompts")) of.prompt = std::min(limits_.max_tokens, std::max(of.prompt, to + 8));
-      of.floor = std::max(0, to - limits_.rollback_tokens);
+      if (!sort_.votes) of.floor = std::max(0, to - limits_.rollback_tokens);
       event("rolled back into the prompt");
     }
-    if (!sort_.accumulates) of.forget_spans();
+    if (sort_.votes && random_.chance(50)) end_soon(of);
+    if (forgets_spans()) of.forget_spans();
     if (of.in_prompt && of.forgotten > 0) of.prompt = std::max(of.prompt, of.forgotten + most_observed);
     const looks after = looks_of(of);
     expect(after == expected(of, after), "a rollback has not gone where it should, or has changed what is counted");
+  }
+
+  // A prompt that is open ends while queries of before the rollback still count.
+  void end_soon(line& of) {
+    const index_t end = std::min(limits_.max_tokens, of.length() + random_.between(1, 6));
+    if (end <= of.length()) return;
+    if (of.in_prompt) of.prompt = end;
+    if (of.in_later_prompt) of.later_prompts.back().last = end;
+  }
+  // Nothing that adds up, or counts for a while, has been of the spans.
+  bool forgets_spans() const { return !sort_.accumulates && !sort_.votes; }
+  // Model positions may differ from positions.
+  bool may_move() const { return !sort_.evicts || limits_.logits.alibi_slopes.size() == 0; }
+  editing::kind any_kind() {
+    if (!leaves_out("gaps") && may_move() && random_.chance(25)) return editing::kind::gap;
+    const bool turns = !stored_.values_in_keys && !leaves_out("turns") && random_.chance(40);
+    return turns ? editing::kind::erase_and_turn : editing::kind::erase;
+  }
+  // False if the edit is refused.
+  bool edited(line& of, const editing& made, const std::string& name) {
+    const looks before = looks_of(of);
+    try {
+      cache_->edit(of.seq, made);
+    } catch (const zoomr::error& why) {
+      const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || frees_pages());
+      const bool full = why.code() == zoomr::errc::capacity;
+      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
+      expect(gone || full || bad, name + ": " + why.what());
+      expect(looks_of(of) == before, "an edit that was refused has changed something");
+      event(gone ? "refused: tokens are not held" : full ? "refused: full" : "edits that have failed");
+      return false;
+    }
+    of.edited(made);
+    if (sort_.votes) of.floor = std::max(of.floor, of.length());
+    if (forgets_spans()) of.forget_spans();
+    const looks after = looks_of(of);
+    expect(after == expected(of, after), name + " has left other tokens, or has changed what is counted");
+    return true;
+  }
+
+  // A span gets other model positions, between those of its neighbours.
+  void shift(std::size_t which) {
+    line& of = lines_[which];
+    const index_t now = of.length();
+    if (now < 2 || !may_move() || leaves_out("shifts")) return;
+    zoomr::token_range span{random_.between(0, now - 1), now};
+    if (random_.chance(60)) span.last = random_.between(span.first + 1, now);
+    const auto position = [&](index_t t) { return cache_->model_position(of.seq, t); };
+    const index_t least = (span.first > 0 ? position(span.first - 1) : 0) - position(span.first);
+    const index_t most = span.last < now ? position(span.last) - position(span.last - 1) : 40;
+    const index_t distance = random_.between(std::max(least, -60), std::min(most, 60));
+    const bool turns = !stored_.values_in_keys && !leaves_out("turns") && random_.chance(60);
+    count(call::shift);
+    edited(of, {turns ? editing::kind::shift_and_turn : editing::kind::shift, span, distance}, "shift");
   }
 
   void erase(std::size_t which) {
@@ -630,23 +691,8 @@ class life {
                                      : random_.between(span.first + 1, now - 1);
     if (span.first == 0 && !of.in_prompt && span.last >= of.prompt) span.first = 1;
     if (span.size() <= 0) return;
-    const bool turns = !stored_.values_in_keys && !leaves_out("turns") && random_.chance(30);
-    const looks before = looks_of(of);
     count(call::erase);
-    try {
-      cache_->erase(of.seq, span, turns);
-    } catch (const zoomr::error& why) {
-      const bool gone = why.code() == zoomr::errc::not_held && (sort_.evicts || frees_pages());
-      const bool full = why.code() == zoomr::errc::capacity;
-      const bool bad = why.code() == zoomr::errc::storage && fault_percent_ > 0;
-      expect(gone || full || bad, std::string("erase: ") + why.what());
-      expect(looks_of(of) == before, "an erase that was refused has changed something");
-      return event(gone ? "refused: tokens are not held" : full ? "refused: full" : "erases that have failed");
-    }
-    of.erase(span, turns);
-    if (!sort_.accumulates) of.forget_spans();
-    const looks after = looks_of(of);
-    expect(after == expected(of, after), "an erase has left other tokens, or has changed what is counted");
+    if (!edited(of, {any_kind(), span}, "erase")) return;
     if (reopens) roll_back(which);
   }
 
@@ -1042,7 +1088,7 @@ class life {
     const sequence seq = fresh->open();
     for (const told& each : of.before) {
       tell(*fresh, seq, of, each);
-      fresh->erase(seq, each.erased, each.turned);
+      fresh->edit(seq, each.edit);
     }
     tell(*fresh, seq, of, of);
     const looks a = looks_of(of), b = fresh->look(seq);
@@ -1055,7 +1101,7 @@ class life {
     expect(other_pages || a.use.details == b.use.details, "the pages of a rebuilt cache take other bytes");
     probe(of, *fresh, seq);
   }
-  // Passes what has come since a span was erased, and compares.
+  // Passes what has come since a span was edited, and compares.
   void tell(subject& fresh, sequence seq, line& of, const told& all) {
     const index_t known = fresh.tokens(seq);
     if (all.from < known) fresh.rollback(seq, all.from);

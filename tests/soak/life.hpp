@@ -28,6 +28,7 @@ enum class call {
   drop,
   rollback,
   erase,
+  shift,
   look,      // tokens, segments, bytes and stats of a sequence
   mistaken,  // refused with a precondition_error
   count
@@ -47,6 +48,7 @@ inline constexpr const char* call_names[] = {"open",
                                              "drop",
                                              "rollback",
                                              "erase",
+                                             "shift",
                                              "look",
                                              "mistaken"};
 

@@ -3,13 +3,13 @@
 // what was committed.
 //
 // An operation is a public call with arguments drawn at random: open, fork, save and load, close, plan and begin,
-// append, attend, observe, needs_second_pass, commit, a step that is dropped, rollback, erase, what a sequence is asked
-// for, and calls that are mistakes. What is saved is loaded in its place, beside itself (both then get the same), or
-// with all others in another cache, of other sizes and in another place, where life goes on. Sequences come and go;
-// prompts come in chunks of any length, attended or only observed; drafts are accepted as far as chance says; batches
-// are ragged; layers come in any order; sequences, segments and pages run out. Under a tiered cache, the system's calls
-// on the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or change a bit; what has failed is tried
-// again, rolled back, or begun anew.
+// append, attend, observe, needs_second_pass, commit, a step that is dropped, rollback, erase, shift, what a sequence
+// is asked for, and calls that are mistakes. What is saved is loaded in its place, beside itself (both then get the
+// same), or with all others in another cache, of other sizes and in another place, where life goes on. Sequences come
+// and go; prompts come in chunks of any length, attended or only observed; drafts are accepted as far as chance says;
+// batches are ragged; layers come in any order; sequences, segments and pages run out. Under a tiered cache, the
+// system's calls on the file fail (EIO, ENOSPC), are interrupted, move half of the bytes or change a bit; what has
+// failed is tried again, rolled back, or begun anew.
 //
 // What must hold: a call that is refused, fails or is dropped changes nothing that can be seen. And at random points a
 // resident cache of one sequence, which is given the committed tokens at once, gives each of them the same bits as they
@@ -23,7 +23,8 @@
 // sequences that were closed; `accept_failed`, tokens accepted of items that have failed; `short_prompts`, prompts
 // whose last chunk is shorter than what eviction observes. `forks` leaves out sequences that share pages, `engines`
 // caches in the pages of an engine, `groups` those of two groups of layers, `reloads` sequences that are saved and
-// loaded, `erases` spans that go, `turns` keys that are turned then, `widths` rows of other widths than the model's,
+// loaded, `erases` spans that go or are shifted, `shifts` the latter, `gaps` model positions that stay where
+// tokens go, `turns` keys that are turned, `widths` rows of other widths than the model's,
 // `logits` what a model does to its logits, `windows` layers with a sliding one, `odd` keys that are not finite,
 // `wholes` items that are passed whole.
 //
@@ -49,7 +50,8 @@ struct options {
 
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
-    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,windows,groups,odd,wholes]\n";
+    "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,windows,groups,odd,wholes,\n"
+    "                shifts,gaps]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {

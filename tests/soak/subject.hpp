@@ -74,6 +74,19 @@ struct looks {
   friend bool operator==(const looks&, const looks&) = default;
 };
 
+/// What is done to a span of a sequence.
+struct editing {
+  enum class kind { erase, erase_and_turn, gap, shift, shift_and_turn };
+  kind how = kind::erase;
+  zoomr::token_range span{};
+  index_t distance = 0;  // of a shift
+
+  bool erases() const { return how < kind::shift; }
+  index_t erased() const { return erases() ? span.size() : 0; }
+  /// Keys and model positions are those of a sequence that never had the span.
+  bool plain() const { return how == kind::erase; }
+};
+
 /// A cache, and the step that is in progress or was the last.
 class subject {
  public:
@@ -85,8 +98,9 @@ class subject {
   virtual zoomr::sequence load(const zoomr_test::saved_bytes&) = 0;
   virtual void close(zoomr::sequence) = 0;
   virtual void rollback(zoomr::sequence, index_t to) = 0;
-  /// @param turns  keys that move are turned to their new positions
-  virtual void erase(zoomr::sequence, zoomr::token_range span, bool turns) = 0;
+  /// Keys that move are turned to their new positions, or as they are.
+  virtual void edit(zoomr::sequence, const editing&) = 0;
+  virtual index_t model_position(zoomr::sequence, index_t position) const = 0;
   virtual index_t tokens(zoomr::sequence) const = 0;
   virtual looks look(zoomr::sequence) const = 0;
   virtual void selected(zoomr::sequence, index_t row) const = 0;
@@ -127,11 +141,27 @@ class subject_of final : public subject {
   }
   void close(zoomr::sequence seq) override { cache_.close(seq); }
   void rollback(zoomr::sequence seq, index_t to) override { cache_.rollback(seq, to); }
-  void erase(zoomr::sequence seq, zoomr::token_range span, bool turns) override {
-    if (!turns) return cache_.erase(seq, span);
+  void edit(zoomr::sequence seq, const editing& made) override {
     static constexpr std::array frequencies{1.0f, 0.3f, 0.1f, 0.03f};  // of the model's dimensions
     static_assert(2 * frequencies.size() == model.head_dim);
-    cache_.erase(seq, span, zoomr::key_rotation(view<const float>(frequencies), -span.size()));
+    const auto turn = [](index_t distance) { return zoomr::key_rotation(view<const float>(frequencies), distance); };
+    const zoomr::token_range span = made.span;
+    switch (made.how) {
+      case editing::kind::erase:
+        return static_cast<void>(cache_.erase(seq, span));
+      case editing::kind::erase_and_turn:
+        return static_cast<void>(
+            cache_.erase(seq, span, turn(model_position(seq, span.first) - model_position(seq, span.last))));
+      case editing::kind::gap:
+        return static_cast<void>(cache_.erase(seq, span, zoomr::position_gap{}));
+      case editing::kind::shift:
+        return cache_.shift(seq, span, made.distance);
+      case editing::kind::shift_and_turn:
+        return cache_.shift(seq, span, made.distance, turn(made.distance));
+    }
+  }
+  index_t model_position(zoomr::sequence seq, index_t position) const override {
+    return cache_.model_position(seq, position);
   }
   index_t tokens(zoomr::sequence seq) const override { return cache_.tokens(seq); }
   looks look(zoomr::sequence seq) const override {
@@ -210,6 +240,9 @@ class in_groups : public zoomr::grouped_kv_cache<T> {
   in_groups(const zoomr::shape& of, const Policy& policy, const zoomr::config& limits)
       : base(groups(of, policy, limits), view<const index_t>(layers_)) {}
 
+  index_t model_position(zoomr::sequence seq, index_t position) const {
+    return base::group(0).model_position(base::in_group(seq, 0), position);
+  }
   auto segments(zoomr::sequence seq) const { return base::group(0).segments(base::in_group(seq, 0)); }
   const zoomr::selection_row& selected(zoomr::sequence seq, index_t row) const {
     return base::group(0).selected(base::in_group(seq, 0), row);
@@ -253,6 +286,7 @@ struct sort {
   bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
   bool evicts = false;             // tokens: no rollback behind that
   bool accumulates = false;        // attention from the first token on
+  bool votes = false;              // heads do, by the last queries
   index_t kept = 0;                // tokens, of those that evict
   bool threads = false;            // a thread moves bytes: faults need not come in the same places again
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> resident = {};

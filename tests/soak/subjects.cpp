@@ -16,6 +16,12 @@ using frequent = zoomr::lfu;
 using at_once = zoomr::sync_transfers;
 using beside = zoomr::async_transfers;
 
+/// Heads that vote by more queries than those of the presets here, at each token, or at few, so that drafts have some.
+constexpr auto voters_of_8 = zoomr_test::with(small::sentence_voters, [](auto& p) { p.aggregate.queries = 8; });
+constexpr auto seldom_voters = zoomr::compose(
+    zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 6},
+    zoomr::top_p{.share = 0.9f, .segments = 2}, zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 5});
+
 /// Adds a policy whose tiers have this order and engine, if its storage type is this one; where the program is built
 /// for all of them, in any case.
 template <class T, class First, class Order, class Engine, class Policy>
@@ -34,6 +40,7 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
     if constexpr (decltype(Policy::evict)::observes) made.accumulates = policy.evict.accumulates && !policy.zone.prompt;
+    made.votes = zoomr::share_aggregator<decltype(Policy::aggregate)>;
     if (made.evicts && !policy.zone.prompt) made.kept = policy.evict.kept(1 << 20);
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
     made.resident = [policy](const zoomr::config& limits, const widths& stored) {
@@ -89,6 +96,9 @@ void add_each(std::vector<sort>& all) {
             std::tuple_element_t<order, engines>>(all, name, policy);
   });
   add_one<T, float, recent, at_once>(all, "pinned_prompt", small::pinned_prompt);
+  add_one<T, bfloat16, farthest, at_once>(all, "voters_of_8", voters_of_8);
+  add_one<T, float, recent, at_once>(all, "seldom_voters", seldom_voters);
+  add_one<T, float16, frequent, beside>(all, "weighted_votes", small::weighted_votes);
   add_one<T, bfloat16, farthest, at_once>(all, "by_mass", small::by_mass);
   add_one<T, bfloat16, farthest, at_once>(all, "evicting", small::evicting);
   add_one<T, float16, frequent, beside>(all, "focus_each_token", small::focus_each_token);

@@ -148,6 +148,7 @@ class paged_engine {
   }
 
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
+  index_t model_position(zoomr::sequence seq, index_t position) const { return cache_.model_position(seq, position); }
   auto segments(zoomr::sequence seq) const { return cache_.segments(seq); }
   const zoomr::statistics& stats(zoomr::sequence seq) const { return cache_.stats(seq); }
   zoomr::memory_use bytes(zoomr::sequence seq) const { return cache_.bytes(seq); }

@@ -72,8 +72,8 @@ struct happened {
   std::map<index_t, index_t> longest;  // by voice: most tokens that it has had in this life
 };
 
-/// A voice rolled back by some tokens, if its policy lets it: a few, or many. Where choices hear the last queries no
-/// further than these are remembered, since fewer would be heard then.
+/// A voice rolled back by some tokens, if its policy lets it: a few, or many. Where choices count the last queries no
+/// further than these are remembered for sure.
 template <class Policy, class Player>
 void roll_back(const Policy&, Player& plays, index_t v, dice& random, happened& all) {
   const tape& says = *plays.at(v).says;

@@ -145,6 +145,7 @@ struct device_core {
     going_back.reopen_later_prompt(to, limits.rollback_depth());
     going_back.go_back(host_policy.segment, to, host_policy.evict.spacing());
     going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
+    going_back.measured = (std::min)(going_back.measured, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);
   }
@@ -228,9 +229,8 @@ struct device_core {
     sequence.known_segments = sequence.segment_count();
     sequence.known_pages = item.pages;
     commit_tokens(host_policy.segment, sequence, item, step.first_tokens(item, accepted), limits.rollback_depth());
-    const index_t remembered = item.observed || !item.prompt ? sizes.remembered : 0;
     if (item.prompt || hears_voters<Policy>) {
-      sequence.queries_from = (std::max)(sequence.queries_from, sequence.tokens() - remembered);
+      sequence.remember_queries(item.first, item.observed || !item.prompt, sizes.remembered);
     }
     free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
     item.due = due_eviction(host_policy, limits, sizes.kept, sizes.noted, sizes.carried > 0, sequence, sequence.sums,
@@ -243,6 +243,7 @@ struct device_core {
     if ((!item.chooses && !at_commit) || accepted < item.tokens) return;
     if (at_commit) listed[step_table::commit].tokens.push_back(choice_at_commit(*this, item));
     sequence.activate({item.last(), item.place}, sizes.ring);
+    sequence.measured = unlimited;
   }
 
  private:

@@ -172,13 +172,22 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
                     std::to_string(from) + " and pass the rest again");
 }
 
+/// Why a rollback is too deep for heads that vote.
+[[gnu::cold, gnu::noinline]] inline std::string missing_queries(const token_state& state, const config& limits) {
+  const index_t least = (std::min)(state.rollback_floor, state.least_with_queries());
+  return "heads vote by the queries of the last tokens, and those before token " + std::to_string(state.queries_from) +
+         " are not remembered; at " + std::to_string(least) + " tokens or more, and at 0, none is missed " +
+         "(config.rollback_tokens is " + std::to_string(limits.rollback_tokens) + ")";
+}
+
 /// Checks that a sequence can be rolled back to `to` tokens.
 ///
 /// It cannot go into the first prompt if tokens of it were evicted or pages freed; nor before the last eviction or
 /// adding up of attention, unless it becomes empty with nothing evicted. To a generated token it cannot go before the
-/// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where a layer's window
-/// frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. In all other cases
-/// any depth will do.
+/// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where heads vote by the
+/// last queries it cannot go there in a prompt either, unless all of these are remembered, or to nothing. Where a
+/// layer's window frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. In all
+/// other cases any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   the log still has what was active then
 /// @throws error(rollback_depth) if not
@@ -191,13 +200,15 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
   const bool freed = window == 0 && state.freed_pages > 0;
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
-  if (!evicted && !observed && !passed && !(generated && (deep || !has_choice))) return;
+  const bool unheard = state.loses_queries(to);
+  if (!evicted && !observed && !passed && !unheard && !(generated && (deep || !has_choice))) return;
   const std::string reason = evicted ? "the policy has evicted tokens of the prompt"
                              : observed
                                  ? "at " + std::to_string(state.observed_end) +
                                        " tokens the policy has evicted some, or added up the attention that they got"
-                                 : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
-                                       ", counted from the longest that the sequence ever was";
+                             : unheard ? missing_queries(state, limits)
+                                       : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
+                                             ", counted from the longest that the sequence ever was";
   detail::raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
                                           std::to_string(to) + " tokens: " + reason);
 }

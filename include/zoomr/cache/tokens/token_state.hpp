@@ -37,7 +37,8 @@ struct token_state {
   std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
   index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
-  index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was: no deeper can it be rolled back
+  index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was, or where queries went: no deeper
+                               // can it be rolled back, unless nothing is missing there
   kept_tokens kept_each;
   index_t compacted_end = 0;   // first position after what has been compacted
   index_t observed_end = 0;    // tokens when some were last evicted, or when attention was last added up
@@ -143,12 +144,30 @@ struct token_state {
     const index_t last = in_prompt() || heard > 0 ? tokens() : last_prompt_end();
     return {kept_each.committed == 0 || in_prompt() ? (std::min)(queries_from, last) : last, last};
   }
+  /// After a commit: the queries of the last tokens are remembered.
+  /// @param first    position of the first token that was committed
+  /// @param known    not if it is a chunk of a prompt whose queries some layer has not seen: then none before its end
+  ///                 count, and what was remembered of those before it is lost
+  /// @param records  of how many tokens
+  void remember_queries(index_t first, bool known, index_t records) {
+    if (!known && heard > 0 && queries_from < first) rollback_floor = (std::max)(rollback_floor, first + 1);
+    queries_from = (std::max)(queries_from, tokens() - (known ? records : 0));
+  }
+  /// The fewest tokens at which the next one chooses by as many queries as if no more had ever come.
+  index_t least_with_queries() const { return queries_from > 0 ? queries_from + heard - 1 : 0; }
+  /// True if choices after a rollback to so many tokens would miss queries that were remembered then. With no tokens
+  /// none is missed; from `rollback_floor` on fewer may count, but no fewer than did.
+  bool loses_queries(index_t to) const {
+    return heard > 0 && to > 0 && to < rollback_floor && to < least_with_queries();
+  }
+
   /// Of a prompt that has ended: no rollback leaves fewer, and pages are freed that such a sequence would not reach.
   index_t least_tokens() const { return (std::max)(prompt_end, rollback_floor); }
 
-  /// Before a rollback into the first prompt: what came after its end is forgotten.
+  /// Before a rollback into the first prompt: what came after its end is forgotten. Queries that choices count are not
+  /// remembered farther back for that.
   void reopen_prompt(index_t to, index_t rollback_depth) {
-    rollback_floor = (std::max)(0, to - rollback_depth);
+    if (heard == 0) rollback_floor = (std::max)(0, to - rollback_depth);
     observed_end = (std::min)(observed_end, to);
   }
   /// Before a rollback into a later prompt: after its end everything will be new. What was before its begin stays as
@@ -157,7 +176,8 @@ struct token_state {
     if (!inside_later_prompt(to)) return;
     auto later = later_prompts.rbegin();
     while (later->first >= to) ++later;
-    rollback_floor = (std::max)(to - rollback_depth, (std::min)(rollback_floor, later->first + 1));
+    const index_t with_queries = heard == 0 ? 0 : floor_with_queries(to);
+    rollback_floor = (std::max)({to - rollback_depth, (std::min)(rollback_floor, later->first + 1), with_queries});
   }
 
   /// Tokens and segments as they were when `to` tokens were committed: the table holds the segmenter's state after the
@@ -168,6 +188,7 @@ struct token_state {
   /// @cost  O(segments that go, and tokens since the last close that stays)
   void go_back(const any_segmenter& segmenter, index_t to, index_t every) {
     if (to < prompt_end) prompt_end = -1;  // the prompt is open again
+    if (heard > 0 && in_first_prompt()) rollback_floor = floor_with_queries(to);
     for (; !later_prompts.empty() && later_prompts.back().first >= to; later_prompts.pop_back()) {
       if (evictions_from > later_prompts.back().first) evictions_from = 0;  // a span after it was erased
     }
@@ -260,8 +281,13 @@ struct token_state {
     std::erase_if(later_prompts, [](token_range later) { return later.size() == 0; });
     rollback_floor = (std::min)(rollback_floor, tokens());
     observed_end = without(erased, observed_end);
-    // Of those that choices read, no more are kept than of any sequence of this length.
-    if (heard > 0) queries_from = (std::max)(queries_from, tokens() + erased.size() - heard);
+    // Where queries that count are erased, older ones do not come in their place: else it would depend on
+    // config.rollback_tokens how many there are. Fewer tokens would have kept these.
+    const index_t counted = tokens() + erased.size() - heard;
+    if (heard > 0 && queries_from < counted && counted < erased.last) {
+      queries_from = counted;
+      rollback_floor = tokens();
+    }
     queries_from = without(erased, queries_from);
     segments.resize(kept);
     after_close.resize(static_cast<std::size_t>(segments.size()) * segmenting.size());
@@ -295,6 +321,12 @@ struct token_state {
     freed_pages = rollback_floor = 0;
     kept_each = {};
     compacted_end = observed_end = evictions_from = queries_from = 0;
+  }
+
+ private:
+  // The rollback floor after a rollback that loses no queries.
+  index_t floor_with_queries(index_t to) const {
+    return to < rollback_floor ? (std::min)(to, least_with_queries()) : rollback_floor;
   }
 };
 

@@ -97,7 +97,7 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
       state.last_queries.copy_from(core.eviction_queries, item.draft + position - item.first, position);
     }
   }
-  state.queries_from = (std::max)(state.queries_from, state.tokens() - (known ? core.sizes.remembered : 0));
+  state.remember_queries(item.first, known, core.sizes.remembered);
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of a later prompt update one layer, if the evictor
