@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rollback leaves to heads that vote: the choices and outputs of a cache that was given only the tokens that
 // stayed, or it is refused and nothing has changed.
-#include <cache/support/late_ends.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/saved_bytes.hpp>
 
@@ -268,25 +267,6 @@ TEST_CASE("behind a chunk that no layer has seen, queries of before do not come 
   for (const index_t to : {20, 26, 30}) CHECK_FALSE(goes_on(30, 40, to));
   CHECK(goes_on(30, 40, 0));
   for (const index_t to : {0, 20, 38, 41, 45}) CHECK(goes_on(0, 40, to));  // none was remembered
-}
-
-TEST_CASE("segments that close in the place of others are scored again, by queries of before the rollback too") {
-  const auto policy =
-      with(zoomr::compose(late_ends{}, at_each.score, at_each.aggregate, at_each.select, at_each.refresh, at_each.zone),
-           [](auto& p) { p.zone.recent = 1; });
-  outcomes seen;
-  for (const std::uint64_t seed : {6u, 7u}) {
-    const tape says = make_tape(model, kind::uniform, markup::marks, tokens, 30, seed);
-    const auto gone = [&](index_t to) { return with_other_end(says, to, 30, 82); };
-    const result_log right = played(policy, says);
-    for (index_t longest = 40; longest < 72; longest += 2) {
-      for (const index_t depth : {3, 5, 7}) {
-        const index_t to = longest - depth;
-        check(policy, {gone(to), says, longest, to, 11, between::nothing}, right, seen);
-      }
-    }
-  }
-  CHECK(seen.taken == 96);
 }
 
 TEST_CASE("an erased span takes queries that a rollback would need: refused, unless they came long before it") {

@@ -145,7 +145,6 @@ struct device_core {
     going_back.reopen_later_prompt(to, limits.rollback_depth());
     going_back.go_back(host_policy.segment, to, host_policy.evict.spacing());
     going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
-    going_back.measured = (std::min)(going_back.measured, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);
   }
@@ -243,7 +242,6 @@ struct device_core {
     if ((!item.chooses && !at_commit) || accepted < item.tokens) return;
     if (at_commit) listed[step_table::commit].tokens.push_back(choice_at_commit(*this, item));
     sequence.activate({item.last(), item.place}, sizes.ring);
-    sequence.measured = unlimited;
   }
 
  private:

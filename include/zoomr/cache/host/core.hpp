@@ -229,7 +229,6 @@ struct cache_core {
     }
     state.reopen_later_prompt(to, limits.rollback_depth());
     state.go_back(policy.segment, to, policy.evict.spacing());
-    state.masses.forget_segments(state.segment_count());
     if (policy.persists()) {
       state.log.restore(to, state.active_selection, level::summary);
     } else {

@@ -200,15 +200,15 @@ inline void expect_rollback(const any_policy& policy, const token_state& state, 
   const bool freed = window == 0 && state.freed_pages > 0;
   const bool evicted = to < state.prompt_end && (state.kept_each.committed > 0 || freed);
   const bool observed = to < state.observed_end && (to > 0 || state.kept_each.committed > 0);
-  const bool unheard = state.loses_queries(to);
-  if (!evicted && !observed && !passed && !unheard && !(generated && (deep || !has_choice))) return;
+  const bool misses = state.loses_queries(to);
+  if (!evicted && !observed && !passed && !misses && !(generated && (deep || !has_choice))) return;
   const std::string reason = evicted ? "the policy has evicted tokens of the prompt"
                              : observed
                                  ? "at " + std::to_string(state.observed_end) +
                                        " tokens the policy has evicted some, or added up the attention that they got"
-                             : unheard ? missing_queries(state, limits)
-                                       : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
-                                             ", counted from the longest that the sequence ever was";
+                             : misses ? missing_queries(state, limits)
+                                      : "config.rollback_tokens is " + std::to_string(limits.rollback_tokens) +
+                                            ", counted from the longest that the sequence ever was";
   detail::raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
                                           std::to_string(to) + " tokens: " + reason);
 }

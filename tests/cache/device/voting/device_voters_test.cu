@@ -2,7 +2,6 @@
 // Heads that vote on the device: the same choices as the host's, whatever becomes of a sequence. Forks, moves, groups,
 // graphs, an engine's pages and long indexes are in the tests of these.
 #include <cache/device/device_against_host.hpp>
-#include <cache/support/late_ends.hpp>
 #include <cache/support/model_logits.hpp>
 #include <cache/support/small_policies.hpp>
 #include <support/nightly.hpp>
@@ -181,34 +180,6 @@ TEST_CASE("a rollback that would miss queries of voters is refused, in the same 
   CHECK(refused[0] == refused[1]);
   REQUIRE(refused[1].size() == 5);
   for (const std::string& sentence : refused[1]) CHECK(sentence.find("heads vote by the queries") != sentence.npos);
-}
-
-TEST_CASE("segments that close in the place of others after a rollback are scored again") {
-  const auto policy = zoomr::compose(late_ends{}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 8},
-                                     zoomr::top_p{.share = 0.9f, .segments = 1}, zoomr::every_token{},
-                                     zoomr::zones{.sinks = 2, .recent = 1});
-  for (const std::uint64_t seed : {1u, 2u}) {
-    CAPTURE(seed);
-    const tape says = make_tape(model, kind::uniform, markup::marks, tokens, 30, seed);
-    const auto play = [&](auto& plays) {
-      plays.open(says);
-      plays.play_plainly(0, 36);
-      for (index_t now = 36; now + 9 < tokens; now += 4) {
-        const tape gone = with_other_end(says, now, 30, seed + 9);
-        plays.at(0).says = &gone;
-        plays.play_plainly(0, now + 7);
-        plays.rollback(0, now);
-        plays.at(0).says = &says;
-        plays.play_plainly(0, now + 4);
-      }
-      plays.play_plainly();
-    };
-    player<std::remove_const_t<decltype(policy)>> plain(model, policy, limits_for(tokens));
-    device_player<std::remove_const_t<decltype(policy)>> device(model, policy, limits_for(tokens));
-    plain.open(says), plain.play_plainly();
-    play(device);
-    compare(plain.at(0).log, device.at(0).log);
-  }
 }
 
 TEST_CASE("of a prompt's chunk that was neither attended nor observed nothing is heard") {

@@ -35,7 +35,6 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.segments = sequence.segment_count();
   token.sums = position + 1 - (std::max)(known.asks_from, generated_from);
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
-  token.measured = sequence.measured;
   token.reads = sequence.active_place();
   token.zone = zone_in(item, position, [&](index_t at) {
     return zones_of_query(core.policy.zone, core.limits.logits.window, at, prompt_end, item.open_begin);
@@ -67,7 +66,6 @@ device_token choice_at_commit(Core& core, const device_item& item) {
   if (!item.prompt)
     token.sums = position + 1 - (std::max)(core.step.token(item, position).asks_from, sequence.last_prompt_end());
   if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
-  token.measured = sequence.measured;
   token.reads = sequence.active_place();
   token.chooses = item.place;
   token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);

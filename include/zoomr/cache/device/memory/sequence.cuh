@@ -25,7 +25,6 @@ struct device_sequence : token_state {
   bool dropped = false;                // an older one was dropped
   index_t known_segments = 0;          // in the device's table, and summarised
   index_t known_pages = 0;             // of its page table: those before it are on the device
-  index_t measured = unlimited;        // segments that voters may have scored: not those since a rollback
   carried_sums sums;                   // only for an evictor that accumulates
 
   /// Position of the token that made the active choice; -1: there is none.
@@ -68,7 +67,6 @@ struct device_sequence : token_state {
     choices.clear();
     dropped = false;
     known_segments = known_pages = 0;
-    measured = unlimited;
     sums = {};
   }
 };

@@ -28,12 +28,11 @@ struct device_token {
   index_t row = 0;       // of the queries
   index_t segments = 0;  // closed before this step
   index_t sums = 1;      // queries in the running sum, this one included; or those that choose, where heads vote
-  index_t measured = unlimited;  // segments, from the first on, whose scores by earlier queries may be there
-  index_t reads = -1;            // place of the choice that it attends under; -1: there is none yet
-  index_t chooses = -1;          // place of the choice that it makes; -1: it makes none
-  held_slots held;               // of its sequence
-  zone_bounds zone;              // of its query
-  bool dense = false;            // attends to everything, in all layers
+  index_t reads = -1;    // place of the choice that it attends under; -1: there is none yet
+  index_t chooses = -1;  // place of the choice that it makes; -1: it makes none
+  held_slots held;       // of its sequence
+  zone_bounds zone;      // of its query
+  bool dense = false;    // attends to everything, in all layers
   bool prompt = false;
   bool noted = false;  // its queries make the choice of the commit
 };

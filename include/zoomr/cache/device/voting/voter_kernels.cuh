@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
       bool known = false;
       if (has_query) {
         const known_masses record = voting.known_at(token.sequence, position);
-        known = record.after == position + 1 && id < record.segments && id < token.measured;
+        known = record.after == position + 1 && id < record.segments;
       }
       for (index_t voter = voter_lane.first; voter < voter_lane.first + voter_lane.count; ++voter) {
         bool missing = seen;

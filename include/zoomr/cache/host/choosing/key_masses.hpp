@@ -53,10 +53,6 @@ class key_masses {
       if (entry.position >= position) entry = {};
     }
   }
-  /// Forgets those of the segments from the first `segments` on: others may close in their place.
-  void forget_segments(index_t segments) {
-    for (record& entry : records_) entry.segments = (std::min)(entry.segments, segments);
-  }
   void forget() { forget_from(-1); }
 
  private:
