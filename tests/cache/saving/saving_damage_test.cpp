@@ -255,7 +255,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 7");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 8");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
