@@ -28,8 +28,8 @@ concept contiguous_container = requires(Container& c) {
 namespace detail {
 /// Numbers of a view of float that are not read as such: nothing is converted.
 template <class T, class Given>
-concept doubles_for_floats = std::is_same_v < std::remove_const_t<T>,
-float > &&std::is_same_v<std::remove_const_t<Given>, double>;
+concept doubles_for_floats =
+    std::is_convertible_v<const Given*, const double*> && std::is_convertible_v<const T*, const float*>;
 /// Rows of an array in an array: its address is not that of a number.
 template <class T, class Given>
 concept rows_for_numbers = std::is_array_v<Given> &&

@@ -94,12 +94,13 @@ State& expect_open(table<State>& states, sequence seq) {
   return state;
 }
 
-/// Checks the items of a step against each other.
+/// Checks that a step has items.
+/// @throws precondition_error if it has none
 inline void expect_some(view<const step_item> items) {
   ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
 }
-/// The same of item `i` and those before it.
-/// @throws precondition_error for a sequence that comes twice
+/// Checks item `i` of a step against those before it.
+/// @throws precondition_error if its sequence has come
 /// @cost   O(i)
 inline void expect_once(view<const step_item> items, index_t i) {
   for (index_t before = 0; before < i; ++before) {
