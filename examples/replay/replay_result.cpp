@@ -16,7 +16,8 @@ using nlohmann::ordered_json;
 // Each of these calls visit(name, member) for all that a file has of a struct.
 void each_member(auto& of_stats, auto visit) requires(requires { of_stats.prompt_tokens; }) {
   visit("prompt_tokens", of_stats.prompt_tokens), visit("tokens", of_stats.tokens), visit("passes", of_stats.passes);
-  visit("attended", of_stats.attended), visit("refreshes", of_stats.refreshes), visit("zooms", of_stats.zooms);
+  visit("taken", of_stats.taken), visit("attended", of_stats.attended), visit("refreshes", of_stats.refreshes),
+      visit("zooms", of_stats.zooms);
   visit("chosen", of_stats.chosen);
   visit("agreeability_sum", of_stats.agreeability_sum), visit("agreeability_count", of_stats.agreeability_count);
   visit("entropy_sum", of_stats.entropy_sum), visit("entropy_count", of_stats.entropy_count);

@@ -125,15 +125,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws error(device) as `ready` does
   step_type begin(view<const step_item> items, bool fixed = false) {
     core_->home.expect_current("begin");
-    const auto check = [&](const detail::device_sequence& stepped, const step_item& item, index_t i) {
-      if constexpr (!in_engine) base::expect_no_table(item, i);
-      ZOOMR_EXPECTS(!fixed || !(stepped.in_prompt() || item.prompt_begins),
-                    "begin: a step for a graph takes no prompt tokens");
-      expect_passable(stepped, item);
-    };
+    const auto check = [&](const step_item& item, index_t i) { expect_passable(item, i, fixed); };
     base::plan_step(items, check, [&] {
-      expect_ready();
       for (const step_item& item : items) plan_item(item);
+      core_->step.expect_room();
+      expect_ready();
       core_->listed[detail::step_table::first_pass].clear();
       if constexpr (in_engine) {
         take_engine_pages(*core_, items);
@@ -155,7 +151,7 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   /// @throws as `begin`, but for what it needs pages, tables or pinned memory for
   /// @cost   O(ids): that of planning a step, twice
   void plan(view<const step_item> items, view<index_t> taken) const {
-    const auto check = [this](const auto& stepped, const step_item& item) { expect_passable(stepped, item); };
+    const auto check = [this](const step_item& item, index_t i) { expect_passable(item, i); };
     base::plan_taken(items, taken, check, [this](const step_item& item) { plan_item(item); });
   }
 
@@ -233,9 +229,17 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
   }
   template <class...>
   friend class grouped_device_cache;
+  friend class detail::layer_groups;
 
-  // What a sequence makes impossible, whatever pages there are.
-  void expect_passable(const detail::device_sequence& stepped, const step_item& item) const {
+  // What a sequence, which is open, makes impossible, whatever there is room for.
+  // @param i      the item's number, for the sentence
+  // @param fixed  as of `begin`
+  void expect_passable(const step_item& item, index_t i, bool fixed = false) const {
+    const detail::device_sequence& stepped = core_->state(item.seq.id);
+    if constexpr (!in_engine) base::expect_no_table(item, i);
+    detail::expect_item(stepped, item, core_->limits);
+    ZOOMR_EXPECTS(!fixed || !(stepped.in_prompt() || item.prompt_begins),
+                  "begin: a step for a graph takes no prompt tokens");
     ZOOMR_EXPECTS(item.positions.size() == 0, "begin: on a device model positions are positions");
     expect_beginning(core_->host_policy, core_->limits, stepped, item);
     expect_observed(core_->host_policy, stepped, item);

@@ -116,8 +116,8 @@ class grouped_device_cache {
   /// @throws as `device_cache::begin`, of any group; nothing has changed
   /// @cost   plans each item twice, once to find out how many tokens are taken
   step_type begin(view<const step_item> items, bool fixed = false) {
-    table_->expect_items(items, no_pages);
-    each([&](auto& in, index_t g) { in.plan_alone(table_->listed(items, g), table_->least()); });
+    each([](auto& in, index_t) { in.core_->home.expect_current("begin"); });
+    plan_all(items, fixed);
     return begin_all(items, fixed, std::index_sequence_for<Caches...>{});
   }
   step_type begin(sequence seq, view<const token_id> ids, bool prompt_ends = false, bool fixed = false) {
@@ -127,7 +127,9 @@ class grouped_device_cache {
 
   /// As of `device_cache`: the fewest tokens that a group would take.
   void plan(view<const step_item> items, view<index_t> taken) const {
-    table_->plan(items, no_pages, taken, [this](auto work) { each(work); });
+    expect_extents("plan: taken is", taken, {{items.size()}});
+    plan_all(items, false);
+    for (index_t i = 0; i < items.size(); ++i) taken[i] = table_->least()[i];
   }
 
   index_t tokens(sequence seq) const { return group<0>().tokens(handle(expect_open(seq), 0)); }
@@ -154,6 +156,11 @@ class grouped_device_cache {
         from, [&](auto work) { each(work); }, make, [](index_t) {});
   }
 
+  void plan_all(view<const step_item> items, bool fixed) const {
+    each([](auto& in, index_t) { in.core_->step.expect_idle(); });
+    table_->plan(
+        items, no_pages, {}, [this](auto work) { each(work); }, fixed);
+  }
   // One after the other; where one fails, those before it are dropped.
   template <std::size_t... G>
   step_type begin_all(view<const step_item> items, bool fixed, std::index_sequence<G...>) {

@@ -125,7 +125,8 @@ class grouped_kv_cache {
 
  private:
   using pool_type = pool_of<Placement, T>;
-  static constexpr const char* no_pages = "begin: each group has a block table of its own: hand over `tables`";
+  static constexpr const char* no_pages =
+      pool_type::owns_pages ? nullptr : "begin: each group has a block table of its own: hand over `tables`";
 
   void expect_unused(sequence seq) const;
   // The first section of a saved sequence: which group each layer is in.

@@ -115,9 +115,8 @@ template <class T, class Placement>
 auto grouped_kv_cache<T, Placement>::begin(view<const step_item> items, view<const view<const index_t>, 2> tables)
     -> step_type {
   expect_idle();
-  table().expect_items(items, no_pages);
   if (tables.data() != nullptr) expect_extents("begin: tables are", tables, {{items.size(), count()}});
-  each([&](cache_type& in, index_t g) { in.plan_alone(table().listed(items, g, tables), table().least()); });
+  table().plan(items, no_pages, tables, [this](auto work) { this->each(work); });
   ZOOMR_TRY {
     each([&](cache_type& in, index_t g) {
       core_->steps.group_steps.push_back(in.begin(table().listed(items, g, tables)));
@@ -138,8 +137,10 @@ auto grouped_kv_cache<T, Placement>::begin(sequence seq, view<const token_id> id
 
 template <class T, class Placement>
 void grouped_kv_cache<T, Placement>::plan(view<const step_item> items, view<index_t> taken) const {
+  expect_extents("plan: taken is", taken, {{items.size()}});
   expect_idle();
-  table().plan(items, no_pages, taken, [this](auto work) { this->each(work); });
+  table().plan(items, no_pages, {}, [this](auto work) { this->each(work); });
+  for (index_t i = 0; i < items.size(); ++i) taken[i] = table().least()[i];
 }
 
 template <class T, class Placement>

@@ -34,8 +34,9 @@ struct grouped_steps {
 /// model, tokens are packed alike in all of them, and a layer's arrays have the shape of its group. The sentence of a
 /// failure names the group; a layer in it is counted as the group counts.
 template <class T, class Placement>
-class grouped_step {
+class grouped_step : private detail::mistaken_arrays {
  public:
+  using detail::mistaken_arrays::append, detail::mistaken_arrays::attend, detail::mistaken_arrays::observe;
   using step_type = step<T, Placement>;
 
   grouped_step(grouped_step&& other) noexcept : steps_(std::exchange(other.steps_, nullptr)) {}
@@ -95,7 +96,7 @@ class grouped_step {
   /// others are committed
   void commit(view<const index_t> accepted);
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
-  /// All tokens.
+  /// All tokens of all items.
   void commit();
 
  private:
@@ -209,8 +210,8 @@ void grouped_step<T, Placement>::commit(view<const index_t> accepted) {
 
 template <class T, class Placement>
 void grouped_step<T, Placement>::commit() {
-  ZOOMR_EXPECTS(items() == 1, "commit: say how many tokens of each item are accepted");
-  commit(taken(0));
+  any();
+  commit(view<const index_t>(steps_->groups.least()).slice(0, items()));
 }
 
 template <class T, class Placement>

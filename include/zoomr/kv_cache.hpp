@@ -231,14 +231,16 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void become(detail::sequence_state& copy, const detail::sequence_state& original);
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
-  // What a sequence makes impossible, whatever pages there are.
-  void expect_passable(const detail::sequence_state& stepped, const step_item& item) const;
+  // What a sequence, which is open, makes impossible, whatever there is room for.
+  // @param i  the item's number, for the sentence
+  void expect_passable(const step_item& item, index_t i) const;
   void plan_alone(view<const step_item> items, view<index_t> taken) const;
   void plan_item(const step_item& item) const;
   void take_positions(index_t i, const step_item& item);
 
   template <class, class>
   friend class grouped_kv_cache;
+  friend class detail::layer_groups;
   friend struct inspection;  // of tests: it is defined nowhere else
 };
 

@@ -17,22 +17,18 @@ memory_use any_kv_cache<T, Placement>::capacity() const {
 
 template <class T, class Placement>
 auto any_kv_cache<T, Placement>::begin(view<const step_item> items) -> step_type {
-  bool own_positions = false;  // of an engine
-  const auto check = [&](const detail::sequence_state& stepped, const step_item& item, index_t i) {
-    if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
-    renew_summaries(*core_, item, i);
-    expect_passable(stepped, item);
-    if (item.positions.size() > 0) own_positions = true;
-  };
+  const auto check = [this](const step_item& item, index_t i) { expect_passable(item, i); };
   base::plan_step(items, check, [&] {
     for (const step_item& item : items) plan_item(item);
+    core_->step.expect_room();
+    for (index_t i = 0; i < items.size(); ++i) renew_summaries(*core_, items[i], i);
     if constexpr (pool_type::owns_pages) {
       take_pages_to_write(*core_);
     } else {
       expect_tables(*core_, items);
       take_tables(*core_, items);
     }
-    for (index_t i = 0; own_positions && i < items.size(); ++i) {
+    for (index_t i = 0; i < items.size(); ++i) {
       if (items[i].positions.size() > 0) take_positions(i, items[i]);
     }
   });
@@ -47,7 +43,7 @@ auto any_kv_cache<T, Placement>::begin(sequence seq, view<const token_id> ids, b
 
 template <class T, class Placement>
 void any_kv_cache<T, Placement>::plan(view<const step_item> items, view<index_t> taken) const {
-  const auto check = [this](const auto& stepped, const step_item& item) { expect_passable(stepped, item); };
+  const auto check = [this](const step_item& item, index_t i) { expect_passable(item, i); };
   base::plan_taken(items, taken, check, [this](const step_item& item) { plan_item(item); });
 }
 
@@ -244,7 +240,10 @@ void any_kv_cache<T, Placement>::become(detail::sequence_state& copy, const deta
 }
 
 template <class T, class Placement>
-void any_kv_cache<T, Placement>::expect_passable(const detail::sequence_state& stepped, const step_item& item) const {
+void any_kv_cache<T, Placement>::expect_passable(const step_item& item, index_t i) const {
+  const detail::sequence_state& stepped = state(item.seq.id);
+  if constexpr (pool_type::owns_pages) base::expect_no_table(item, i);
+  detail::expect_item(stepped, item, core_->limits);
   expect_beginning(core_->policy, core_->limits, stepped, item);
   expect_observed(core_->policy, stepped, item);
   if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);

@@ -7,6 +7,7 @@
 #include <zoomr/cache/host/attending/listing.hpp>
 #include <zoomr/cache/host/commit.hpp>
 #include <zoomr/cache/host/shared_pages.hpp>
+#include <zoomr/cache/state/mistaken_arrays.hpp>
 #include <zoomr/cache/state/step_items.hpp>
 #include <zoomr/core/function_ref.hpp>
 #include <zoomr/paging/stored_rows.hpp>
@@ -24,7 +25,7 @@ namespace zoomr::inline v0 {
 /// or too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need
 /// none.
 template <class T, class Placement>
-class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
+class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, private detail::mistaken_arrays {
   using pool_type = pool_of<Placement, T>;
   using core_type = detail::cache_core<pool_type>;
   using base = step_items<core_type>;
@@ -35,6 +36,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   step& operator=(const step&) = delete;
   step& operator=(step&&) = delete;
   ~step();
+  using detail::mistaken_arrays::append, detail::mistaken_arrays::attend, detail::mistaken_arrays::observe;
 
   /// Packed tokens of this pass.
   index_t tokens() const { return tokens_; }
@@ -114,7 +116,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>> {
   /// placement do not come: the items that it names are as they were before the step; the others are committed
   void commit(view<const index_t> accepted);
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
-  /// All tokens.
+  /// All tokens of all items.
   void commit();
 
  private:
@@ -295,8 +297,8 @@ void step<T, Placement>::commit(view<const index_t> accepted) {
 
 template <class T, class Placement>
 void step<T, Placement>::commit() {
-  ZOOMR_EXPECTS(core_ != nullptr && base::items() == 1, "commit: say how many tokens of each item are accepted");
-  commit(at(0).tokens);
+  base::expect_open();
+  commit(core_->step.all_taken());
 }
 
 template <class T, class Placement>

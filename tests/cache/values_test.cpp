@@ -22,7 +22,8 @@ TEST_CASE("means of counts, and what they are without any") {
   CHECK(none.entropy() == 0.0);
   CHECK(none.churn() == 0.0);
   statistics some;
-  some.tokens = 5, some.prompt_tokens = 100, some.attended = 5 * 3 * 4 * 7;  // each query head reads seven tokens
+  some.tokens = 4, some.taken = 5, some.prompt_tokens = 100;
+  some.attended = 5 * 3 * 4 * 7;  // each query head reads seven tokens
   some.captured_sum = 1.5, some.captured_count = 2;
   some.agreeability_sum = 1.0, some.agreeability_count = 4;
   some.entropy_sum = 5.0, some.entropy_count = 2;

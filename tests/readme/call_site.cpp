@@ -4,7 +4,7 @@
 #include <zoomr/zoomr.hpp>
 using namespace zoomr;
 
-// Sentences, found by their mean keys; the best are attended whole, until 1,024 tokens are read.
+// Sentences, found by their mean keys; the best are attended, the last of them in part, until 1,024 tokens are read.
 constexpr auto mine = compose(sentences{.longest = 256}, key_mean{}, mean_dot{}, fill_budget{.tokens = 1024},
                               every_token{}, zones{.sinks = 32, .recent = 32, .open = 992});
 

@@ -34,7 +34,8 @@ struct statistics {
   std::int64_t prompt_tokens = 0;  // committed in prompts
   std::int64_t tokens = 0;         // committed after it
   std::int64_t passes = 0;         // forward passes after the prompt, second ones counted
-  std::int64_t attended = 0;       // after the prompt, summed over query heads, layers and passes
+  std::int64_t taken = 0;          // that have attended after it, accepted or not; a second pass counts none
+  std::int64_t attended = 0;       // by these, summed over query heads, layers and passes
   std::int64_t refreshes = 0;      // choices made, one for each row
   std::int64_t zooms = 0;          // segments that a choice brought in, new against the choice before
   std::int64_t chosen = 0;         // segments that choices named, new or not; 0 where none was ever there to be chosen
@@ -68,10 +69,11 @@ struct statistics {
   /// of the compiler's options (core/cpu_path.hpp).
   static const char* cpu_path() { return name_of(fastest_cpu_path()); }
 
-  /// Attended tokens, mean over the tokens after the prompt, layers and heads; second passes add to it.
+  /// Attended tokens, mean over those that have attended after the prompt, whether they were accepted or not, layers
+  /// and heads; second passes add to it.
   double attended_mean(const shape& model) const {
     const double heads = static_cast<double>(model.layers) * model.heads;
-    return tokens == 0 ? 0.0 : static_cast<double>(attended) / (static_cast<double>(tokens) * heads);
+    return taken == 0 ? 0.0 : static_cast<double>(attended) / (static_cast<double>(taken) * heads);
   }
   /// Mean share of the attention mass over all tokens still held that falls on those attended; 0 without config.audit.
   double captured() const { return captured_count == 0 ? 0.0 : captured_sum / static_cast<double>(captured_count); }

@@ -6,9 +6,10 @@
 #include <zoomr/core/function_ref.hpp>
 #include <zoomr/core/types.hpp>
 
-#include <algorithm>  // std::min
-#include <atomic>     // std::atomic
-#include <concepts>   // std::convertible_to
+#include <algorithm>    // std::min
+#include <atomic>       // std::atomic
+#include <concepts>     // std::convertible_to
+#include <type_traits>  // std::is_lvalue_reference_v
 
 namespace zoomr::inline v0 {
 
@@ -51,6 +52,14 @@ class executor {
     { pool.threads() } -> std::convertible_to<index_t>;
   }
   executor(Pool& pool) : executor(pool, pool.threads(), worth_for<Pool>()) {}  // NOLINT: implicit, for configs
+
+  /// A temporary of either kind would be gone before the cache is there.
+  template <class Pool, class... Settings>
+  requires(!std::is_lvalue_reference_v<Pool> && piece_runner<Pool>) executor(Pool&&, Settings...) {  // NOLINT: implicit
+    static_assert(std::is_lvalue_reference_v<Pool>,
+                  "executor: threads are not copied and must outlive the cache, so they cannot be a temporary: name "
+                  "them");
+  }
 
   constexpr index_t threads() const { return threads_; }
   constexpr std::int64_t worth() const { return worth_; }

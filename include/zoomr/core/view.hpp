@@ -5,9 +5,10 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/types.hpp>
 
-#include <cstddef>      // std::size_t
-#include <string>       // std::string, std::to_string
-#include <type_traits>  // std::is_convertible_v
+#include <cstddef>           // std::size_t
+#include <initializer_list>  // std::initializer_list
+#include <string>            // std::string, std::to_string
+#include <type_traits>       // std::is_convertible_v
 
 namespace zoomr::inline v0 {
 
@@ -23,6 +24,19 @@ concept contiguous_container = requires(Container& c) {
   static_cast<T*>(c.data());
   c.size();
 };
+
+namespace detail {
+/// Numbers of a view of float that are not read as such: nothing is converted.
+template <class T, class Given>
+concept doubles_for_floats =
+    std::is_convertible_v<const Given*, const double*> && std::is_convertible_v<const T*, const float*>;
+/// Rows of an array in an array: its address is not that of a number.
+template <class T, class Given>
+concept rows_for_numbers = std::is_array_v<Given> &&
+    std::is_same_v<std::remove_const_t<std::remove_all_extents_t<Given>>, std::remove_const_t<T>>;
+template <class>
+inline constexpr bool possible = false;
+}  // namespace detail
 
 /// `Rank`-dimensional array of `T` that is elsewhere; the last dimension is contiguous.
 ///
@@ -69,6 +83,22 @@ class view {
   template <contiguous_container<T> Container>
   requires(Rank == 1 && !std::is_same_v<std::remove_cvref_t<Container>, view>) constexpr view(Container&& c)
       : view(c.data(), {static_cast<index_t>(c.size())}) {}  // NOLINT: implicit
+
+  // What follows compiles nowhere, and says why.
+  template <class U>
+  requires(Rank == 1 && std::is_arithmetic_v<U>) constexpr view(std::initializer_list<U>) {  // NOLINT: implicit
+    static_assert(detail::possible<U>,
+                  "view: it owns nothing, so it cannot be made of a list in braces: name a vector or an array");
+  }
+  template <class U, class... Strides>
+  requires(detail::doubles_for_floats<T, U>) constexpr view(U*, extents<Rank>, const Strides&...) {
+    static_assert(detail::possible<U>, "view: numbers are not converted, so an array of double is no view of float");
+  }
+  template <class U, class... Strides>
+  requires(detail::rows_for_numbers<T, U>) constexpr view(U*, extents<Rank>, const Strides&...) {
+    static_assert(detail::possible<U>,
+                  "view: data is the address of the first number: of an array of arrays a, &a[0][0]");
+  }
 
   /// Element (0, 0, ...); extents and strides are in elements, by dimension, outermost first.
   ZOOMR_HD constexpr T* data() const { return data_; }

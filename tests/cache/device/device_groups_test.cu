@@ -271,6 +271,21 @@ TEST_CASE("what does not fit together is refused, and what fails in one group ha
   const std::vector<token_id> ids(40, 3);
   CHECK(sentence([&] { pool.begin(seq, view<const token_id>(ids)); }) ==
         "zoomr: group 1: the step needs 3 pages of 16 tokens, 2 are free; raise config.pool_tokens");
+  // What is wrong is told before what there is no room for, by `plan` too.
+  const std::vector<token_id> many(most + 1, 3);
+  const zoomr::step_item item{seq, view<const token_id>(many), true};
+  index_t taken = 0;
+  const auto plan = [&](const zoomr::step_item& of) {
+    return sentence([&] { pool.plan(view<const zoomr::step_item>(&of, {1}), view<index_t>(&taken, {1})); });
+  };
+  const std::string shortage = plan(item);
+  CHECK(shortage.find("zoomr: group 0: sequence 0 would have") == 0);
+  CHECK(sentence([&] { pool.begin(seq, view<const token_id>(many), true); }) == shortage);
+  CHECK(sentence([&] { pool.begin(seq, view<const token_id>(many), true, true); }) ==
+        "zoomr: group 0: begin: a step for a graph takes no prompt tokens");
+  const std::vector<zoomr::step_item> twice(2, item);
+  CHECK(sentence([&] { pool.begin(view<const zoomr::step_item>(twice)); }) ==
+        "zoomr: begin: a sequence can take part in a step only once");
   auto step = pool.begin(seq, view<const token_id>(ids).slice(0, 20));  // nothing is in progress
   CHECK(step.tokens() == 20);
   CHECK(sentence([&] { step.append(2, view<const float, 3>{}, view<const float, 3>{}, zoomr::stream_ref{}); }) ==

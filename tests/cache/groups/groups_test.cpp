@@ -698,7 +698,7 @@ TEST_CASE("what a grouped cache and its steps refuse") {
   CHECK(mistake([&] { cache.begin(seq, view<const token_id>(ids), true); }) ==
         "group 0: begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
   const std::vector<step_item> twice(2, step_item{seq, view<const token_id>(ids)});
-  CHECK(begins(mistake([&] { cache.begin(view<const step_item>(twice)); }), "group 0: begin: a sequence can"));
+  CHECK(begins(mistake([&] { cache.begin(view<const step_item>(twice)); }), "begin: a sequence can"));
 }
 
 }  // namespace

@@ -141,6 +141,52 @@ TEST_CASE("one voter alone decides, and a query is heard as long as it is among 
   CHECK(cache.stats(seq).agreeability() > 0.3);
 }
 
+TEST_CASE(
+    "a query scores the segments whose details end with its token or before: its own sentence, a summary's thought") {
+  // One query scores `asks`, the others nothing: if it knows that segment, this has the largest share.
+  const auto first_choice = [](const auto& segmenter, const std::vector<token_id>& ids, index_t queries, index_t from,
+                               index_t asks, auto segment_at) {
+    const auto policy =
+        zoomr::compose(segmenter, zoomr::key_mass{}, zoomr::head_posterior{.queries = queries},
+                       zoomr::top_p{.share = 0.9f, .segments = 4}, zoomr::every_token{}, zoomr::zones{.recent = 1});
+    const std::vector<float> weights = {4.0f};
+    const auto count = static_cast<index_t>(ids.size());
+    zoomr::config limits = limits_for(16);
+    limits.voters = {weights.data(), {1, 1}};
+    zoomr::kv_cache cache(shape{1, 1, 1, 8}, policy, limits);
+    zoomr::choice_trace trace;
+    cache.trace_choices(&trace);
+    std::vector<float> keys(ids.size() * 8), queried(keys.size()), out(keys.size());
+    for (index_t t = 0; t < count; ++t) {
+      const index_t own = segment_at(t);
+      if (own >= 0) keys[static_cast<std::size_t>(t * 8 + own)] = 1.0f;
+    }
+    queried[static_cast<std::size_t>(from * 8 + asks)] = 60.0f;
+    auto step = cache.begin(cache.open(), ids, true);
+    const view<const float, 3> rows(keys.data(), {count, 1, 8});
+    step.append(0, rows, rows);
+    step.attend(0, view<const float, 3>(queried.data(), {count, 1, 8}), view<float, 3>(out.data(), {count, 1, 8}));
+    step.commit();
+    REQUIRE(trace.size() == 1);
+    REQUIRE_FALSE(trace[0].chosen.empty());
+    return trace[0].chosen[0];
+  };
+  const token_id p = plain_id, d = delimiter_id, begin = summary_id, end = summary_end_id;
+  const auto of_sentences = [&](index_t queries, index_t from) {
+    return first_choice(zoomr::sentences{.longest = 8}, {p, d, p, d, p, d, p, d, p, d}, queries, from, 2,
+                        [](index_t t) { return t / 2; });
+  };
+  CHECK(of_sentences(5, 5) == 2);                                // the last token of sentence 2
+  CHECK(of_sentences(6, 4) != 2);                                // the one before
+  const auto of_thoughts = [&](index_t queries, index_t from) {  // two, each with a summary, and what comes after
+    return first_choice(zoomr::thoughts{.longest = 40}, {p, p, begin, p, end, p, p, begin, p, end, p, p}, queries, from,
+                        1, [](index_t t) { return t % 5 < 2 ? t / 5 : -1; });
+  };
+  CHECK(of_thoughts(6, 6) == 1);  // the last token of thought 1
+  CHECK(of_thoughts(6, 8) == 1);  // a token of its summary
+  CHECK(of_thoughts(7, 5) == 0);  // its first token
+}
+
 TEST_CASE("a sequence that is saved, forked or rolled back at any token goes on as one that was not") {
   const tape says = text();
   player_type plain(model, small::sentence_voters, limits_for(says.size()));

@@ -255,7 +255,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 7");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 8");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -331,7 +331,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const saved_part policy = part_of(bytes, "policy");
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 7, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 8, 0, 0, 0, 0, 0, 0, 0};  // version
   const unsigned char of_model[] = {
       1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                   // of values
@@ -341,7 +341,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
       0,    0,    0,    0,    0,   0,   0,    0,    0, 0, 0, 0};
   REQUIRE(bytes.size() > 24 + sizeof of_model);
   CHECK(std::equal(std::begin(begin), std::end(begin), bytes.begin()));
-  CHECK(number_at<std::uint64_t>(bytes, 16) == 84 + policy.length + 148);
+  CHECK(number_at<std::uint64_t>(bytes, 16) == 84 + policy.length + 156);
   CHECK(std::equal(std::begin(of_model), std::end(of_model), bytes.begin() + 24));
   const std::vector<saved_part> sections = sections_of(bytes);
   REQUIRE(sections.size() == 3);
@@ -354,7 +354,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
   CHECK(kinds ==
         "model 84\npolicy " + std::to_string(policy.length) +
-            "\ncounts 148\nclasses 40\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+            "\ncounts 156\nclasses 40\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
             "noted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each mistake of a caller is a sentence that says what was wanted and what was given, and changes nothing.
 #include <cache/support/driving.hpp>
+#include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
 
 #include <doctest/doctest.h>
@@ -141,7 +142,10 @@ TEST_CASE("keys may be appended again until they are attended, and queries are s
           "zoomr: append: layer " + std::to_string(layer) +
               " was attended or observed in this pass, so that its keys cannot change");
     CHECK(mistake([&] { step.attend(layer, with.q(), with.o()); }) ==
-          "zoomr: attend: layer " + std::to_string(layer) + " was attended or observed in this pass already");
+          "zoomr: attend: layer " + std::to_string(layer) +
+              " was attended or observed in this pass already: keys are read by the queries of their own layer alone, "
+              "once, "
+              "so that another layer of the model cannot share them");
   }
   step.commit(), plain.commit();
   CHECK(with.out == right.out);
@@ -210,10 +214,17 @@ TEST_CASE("of several items, those of which tokens are accepted need their layer
   const step_item items[] = {{given.seq, given.one}, {other, given.one, true}};
   auto step = given.cache.begin(view<const step_item>(items, {2}));
   step.append(0, with.k(), with.k());
-  CHECK(mistake([&] { step.commit(); }) == "zoomr: commit: say how many tokens of each item are accepted");
+  CHECK(mistake([&] { step.commit(); }).find("tokens of item 0 are accepted, but layer 1") != std::string::npos);
   const index_t second[] = {0, 1}, none[] = {0, 0};
   CHECK(mistake([&] { step.commit(view<const index_t>(second, {2})); }).find("item 1") != std::string::npos);
   step.commit(view<const index_t>(none, {2}));
+  const index_t before = given.cache.tokens(given.seq);
+  auto every_token = given.cache.begin(view<const step_item>(items, {2}));
+  whole_pass(every_token, with);
+  every_token.commit();
+  CHECK(given.cache.tokens(given.seq) == before + 1);
+  CHECK(given.cache.tokens(other) == 1);
+  CHECK(mistake([&] { every_token.commit(); }) == "zoomr: the step is over: begin another one");
 }
 
 TEST_CASE("shapes that do not fit are both told") {
@@ -293,6 +304,58 @@ TEST_CASE("a token id needs a class, and a policy that reads classes a table of 
             .total() > 0);  // the size needs no table
   zoomr::kv_cache no_classes(model, small::full, limits);
   CHECK(no_classes.begin(no_classes.open(), behind).tokens() == 2);
+}
+
+TEST_CASE("drafts that are rejected, rollbacks and dropped steps do not make the mean exceed what is attended") {
+  after_prompt given(small::window);  // 3 tokens and the last 19
+  const std::vector<token_id> draft(5, plain_id);
+  numbers with(5);
+  for (index_t step = 0; step < 12; ++step) {
+    auto taking = given.cache.begin(given.seq, draft);
+    whole_pass(taking, with);
+    if (step < 10) taking.commit(step < 3 ? 5 : 1);
+  }
+  given.cache.rollback(given.seq, 30);
+  const zoomr::statistics stats = given.cache.stats(given.seq);
+  CHECK(stats.tokens == 22);
+  CHECK(stats.taken == 60);
+  CHECK(stats.attended_mean(model) <= 22);
+  CHECK(stats.attended_mean(model) > 20);
+}
+
+TEST_CASE("no token comes after the last model position, whatever has moved the ones before it there") {
+  constexpr index_t most = (1 << 30) - 1;
+  after_prompt given(small::full);
+  zoomr::kv_cache goal(model, small::full, given.limits);
+  const auto step_of = [&](std::vector<index_t> positions, index_t count, bool later_prompt = false) {
+    const std::vector<token_id> ids(static_cast<std::size_t>(count), plain_id);
+    const step_item item{given.seq, ids, false, {}, later_prompt, view<const index_t>(positions)};
+    numbers with(count);
+    auto step = given.cache.begin(view<const step_item>(&item, {1}));
+    whole_pass(step, with);
+    step.commit();
+  };
+  const auto ends_at = [](index_t position) {
+    return "zoomr: begin: the last token of an item would have the model position " + std::to_string(position) +
+           ", the largest is 1073741823";
+  };
+  SUBCASE("an engine's own positions") { step_of({most - 2}, 1); }
+  SUBCASE("a span that moves") { given.cache.shift(given.seq, {10, 12}, most - 13); }
+  SUBCASE("a gap") {
+    step_of({13, most - 3, most - 2}, 3);
+    given.cache.erase(given.seq, {12, 14}, zoomr::position_gap{});
+  }
+  const index_t tokens = given.cache.tokens(given.seq);
+  REQUIRE(given.cache.model_position(given.seq, tokens) == most - 1);
+  CHECK(mistake([&] { step_of({}, 3); }) == ends_at(most + 1));
+  CHECK(mistake([&] { step_of({}, 12); }) == ends_at(most + 6));  // a draft has eight tokens
+  CHECK(mistake([&] { step_of({}, 12, true); }) == ends_at(most + 10));
+  CHECK(mistake([&] { step_of({}, 2); }) == "");
+  CHECK(mistake([&] { step_of({}, 1); }) == ends_at(most + 1));
+  const saved_bytes bytes = saved(given.cache, given.seq);
+  CHECK(goal.tokens(goal.load(memory_source(bytes))) == tokens + 2);
+  given.cache.rollback(given.seq, tokens + 1);
+  CHECK(mistake([&] { step_of({}, 1); }) == "");
 }
 
 TEST_CASE("a prompt that was never ended can be seen, and is told where it must be a mistake") {

@@ -135,13 +135,13 @@ struct feeding_memory {
 /// @param table        [tokens that the step has room for]  out
 /// @param segmenting   working memory
 /// @param planned      out: what is planned of the item; where it is among the others is the caller's
+/// @param shortage     out, unless something is missing already: the sequence or its segment table would overflow
 /// @throws precondition_error if there are more ids than `table` has room for, even if fewer would be taken; or if an
 /// item cannot be passed whole
-/// @throws error(capacity) if the sequence or its segment table would overflow; nothing has changed
 /// @cost  feeds each token that is taken to the segmenter and to the refresh rule; no allocation
 inline void plan(planned_item& planned, const any_policy& policy, const token_state& state, index_t last_choice,
                  const step_item& item, const config& limits, index_t most_segments, view<planned_token> table,
-                 feeding_memory& segmenting) {
+                 feeding_memory& segmenting, std::string& shortage) {
   planned.seq = item.seq.id;
   planned.first = state.tokens();
   planned.prompt_begins = begins_later_prompt(state, item);
@@ -154,12 +154,11 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
                 "begin: the step has " +
                     std::to_string(std::int64_t{limits.max_batched_tokens} - table.size() + count) +
                     " tokens or more, config.max_batched_tokens is " + std::to_string(limits.max_batched_tokens));
-  if (count > limits.max_tokens - planned.first) {
-    detail::raise(errc::capacity,
-                  "sequence " + std::to_string(planned.seq) + " would have " +
-                      std::to_string(std::int64_t{planned.first} + count) + " tokens, config.max_tokens is " +
-                      std::to_string(limits.max_tokens) +
-                      (planned.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : ""));
+  if (shortage.empty() && count > limits.max_tokens - planned.first) {
+    shortage = "sequence " + std::to_string(planned.seq) + " would have " +
+               std::to_string(std::int64_t{planned.first} + count) + " tokens, config.max_tokens is " +
+               std::to_string(limits.max_tokens) +
+               (planned.prompt ? "; all are prompt, since `prompt_ends` has not been set yet" : "");
   }
   std::vector<std::byte>& fed = segmenting.state = state.segmenting;
   index_t segments = state.segment_count();
@@ -189,10 +188,9 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
       if (!item.whole || !goes_on_whole(planned, evicts(), planned.tokens == count)) break;
     }
   }
-  if (segments > most_segments) {
-    detail::raise(errc::capacity, "sequence " + std::to_string(planned.seq) + " would have " +
-                                      std::to_string(segments) + " segments, config.max_segments is " +
-                                      std::to_string(most_segments));
+  if (shortage.empty() && segments > most_segments) {
+    shortage = "sequence " + std::to_string(planned.seq) + " would have " + std::to_string(segments) +
+               " segments, config.max_segments is " + std::to_string(most_segments);
   }
 }
 

@@ -48,8 +48,10 @@ class step_layers {
   void expect_queries(const char* call, index_t layer) const {
     ZOOMR_EXPECTS(has(appended_, layer), std::string(call) + ": append the keys of layer " + std::to_string(layer) +
                                              " before, in the same pass");
-    ZOOMR_EXPECTS(!has(seen_, layer), std::string(call) + ": layer " + std::to_string(layer) +
-                                          " was attended or observed in this pass already");
+    ZOOMR_EXPECTS(!has(seen_, layer),
+                  std::string(call) + ": layer " + std::to_string(layer) +
+                      " was attended or observed in this pass already: keys are read by the queries of their own "
+                      "layer alone, once, so that another layer of the model cannot share them");
   }
   /// On a device: the pass's table is uploaded. Until then nothing may be enqueued that reads it.
   void start() { started_ = true; }

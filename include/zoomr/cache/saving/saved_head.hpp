@@ -54,8 +54,8 @@ struct saved_counts {
   }
   template <class Stats, class Visit>
   static void each_counter(Stats& stats, Visit visit) {
-    for (auto* count : {&stats.prompt_tokens, &stats.tokens, &stats.passes, &stats.attended, &stats.refreshes,
-                        &stats.zooms, &stats.chosen}) {
+    for (auto* count : {&stats.prompt_tokens, &stats.tokens, &stats.passes, &stats.taken, &stats.attended,
+                        &stats.refreshes, &stats.zooms, &stats.chosen}) {
       visit(*count);
     }
     visit(stats.agreeability_sum);

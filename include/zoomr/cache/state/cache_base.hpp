@@ -12,6 +12,7 @@
 namespace zoomr::inline v0 {
 namespace detail {
 struct cache_access;  // device_transfer.cuh
+class layer_groups;   // layer_groups.hpp
 }
 
 /// `kv_cache` and `device_cache` are made of it. The core is on the heap, so that a cache may be moved while a step
@@ -58,16 +59,26 @@ class cache_base {
   view<const segment> segments(sequence seq) const { return expect_open(seq).segments; }
 
  protected:
+  // `begin` and `plan` of both, before all else: whatever there is room for, such a step can be.
+  // @param check  check(item, i)  throws if it cannot, by its sequence, which is open
+  // @throws precondition_error if it cannot be
+  template <class Check>
+  void expect_items(view<const step_item> items, Check check) const {
+    core_->step.expect_idle();
+    detail::expect_some(items);
+    for (index_t i = 0; i < items.size(); ++i) {
+      expect_open(items[i].seq);
+      detail::expect_once(items, i);
+      check(items[i], i);
+    }
+  }
+
   // `begin` of both: checks all items, then plans them.
-  // @param check  check(state, item, i)  throws if this step cannot be; nothing has changed then
-  // @param plan   plan()                 adds the items to the step, and takes what they need; what it throws undoes it
+  // @param check  as of `expect_items`
+  // @param plan   plan()  adds the items to the step, and takes what they need; what it throws undoes it
   template <class Check, class Plan>
   void plan_step(view<const step_item> items, Check check, Plan plan) {
-    core_->step.expect_idle();
-    ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
-    for (index_t i = 0; i < items.size(); ++i) {
-      check(detail::expect_item(core_->states, items, i, core_->limits), items[i], i);
-    }
+    expect_items(items, check);
     ZOOMR_TRY { plan(); }
     ZOOMR_CATCH_ALL {
       core_->step.items.clear();
@@ -78,29 +89,26 @@ class cache_base {
   }
 
   // `plan` of both.
-  // @param check      check(state, item)  throws if no such step can be
+  // @param check      as of `expect_items`
   // @param plan_item  as of `plan_alone`
   template <class Check, class PlanItem>
   void plan_taken(view<const step_item> items, view<index_t> taken, Check check, PlanItem plan_item) const {
     expect_extents("plan: taken is", taken, {{items.size()}});
-    core_->step.expect_idle();
-    for (index_t i = 0; i < items.size(); ++i) {
-      check(detail::expect_item(core_->states, items, i, core_->limits), items[i]);
-      taken[i] = items[i].ids.size();
-    }
+    expect_items(items, check);
+    for (index_t i = 0; i < items.size(); ++i) taken[i] = items[i].ids.size();
     plan_alone(items, taken, plan_item);
+    core_->step.expect_room();
   }
 
   // How many tokens `begin` would take, if there are the pages for them. Nothing changes.
   // @param taken      [items]  lowered to it
   // @param plan_item  plan_item(item)  adds it to the step
-  // @throws precondition_error, error(capacity) as `begin`
+  // @throws precondition_error as `begin`; what there is no room for, `step_plan::expect_room` says afterwards
   template <class PlanItem>
   void plan_alone(view<const step_item> items, view<index_t> taken, PlanItem plan_item) const {
     core_->step.expect_idle();
     ZOOMR_TRY {
       for (index_t i = 0; i < items.size(); ++i) {
-        detail::expect_item(core_->states, items, i, core_->limits);
         plan_item(items[i]);
         taken[i] = (std::min)(taken[i], core_->step.items.back().tokens);
       }
@@ -144,6 +152,7 @@ class cache_base {
   std::unique_ptr<Core> core_;
 
   friend struct detail::cache_access;
+  friend class detail::layer_groups;
 };
 
 }  // namespace zoomr::inline v0

@@ -128,44 +128,47 @@ class layer_groups {
     ++sequences_[id].generation;
   }
 
-  /// Before a step: of each item all tokens can be taken.
-  /// @param no_pages  error message for an item that has a block table
-  void expect_items(view<const step_item> items, const char* no_pages) {
-    for (const step_item& item : items) {
-      expect_open(item.seq);
-      ZOOMR_EXPECTS(item.pages.size() == 0, no_pages);
+  /// How many tokens of each item a step in all groups takes, the fewest that one takes: `least`. It is what `begin`
+  /// and `plan` of a single cache do, in their order: what is wrong with an item, in any group, is told before what a
+  /// group has no room for.
+  /// @param no_pages  error message for an item that has a block table; nullptr: its groups refuse it
+  /// @param tables    [items, groups], or empty
+  /// @param each      as of `open_as`; a group, in which no step is in progress, has `expect_passable`, `plan_alone`
+  /// @param fixed     to be told to `expect_passable`
+  template <class Each, class... Fixed>
+  void plan(view<const step_item> items, const char* no_pages, view<const view<const index_t>, 2> tables, Each each,
+            Fixed... fixed) {
+    expect_some(items);
+    for (index_t i = 0; i < items.size(); ++i) {
+      expect_open(items[i].seq);
+      expect_once(items, i);
+      ZOOMR_EXPECTS(no_pages == nullptr || items[i].pages.size() == 0, no_pages);
+      least_[i] = items[i].ids.size();
+      each([&](const auto& group, index_t g) { group.expect_passable(item_in(items, i, g, tables), i, fixed...); });
     }
-    ZOOMR_EXPECTS(items.size() <= least_.size(), "begin: a sequence can take part in a step only once");
-    for (index_t i = 0; i < items.size(); ++i) least_[i] = items[i].ids.size();
-  }
-  /// How many tokens of each item a step in all groups would take: the fewest that one takes.
-  /// @param taken  [items]  out
-  /// @param each   as of `open_as`; a group has `plan`
-  template <class Each>
-  void plan(view<const step_item> items, const char* no_pages, view<index_t> taken, Each each) {
-    expect_items(items, no_pages);
-    each([&](const auto& group, index_t g) {
-      group.plan(listed(items, g), taken);
-      for (index_t i = 0; i < items.size(); ++i) taken[i] = least()[i] = (std::min)(least()[i], taken[i]);
-    });
+    each([&](const auto& group, index_t g) { group.plan_alone(listed(items, g, tables), least()); });
+    each([&](const auto& group, index_t) { group.core_->step.expect_room(); });
   }
   /// [sequences]  tokens of item i that each group takes
   view<index_t> least() { return view<index_t>(least_); }
   /// The items with the handles of group `g` and the tokens that the step takes; valid until the next call.
   view<const step_item> listed(view<const step_item> items, index_t g, view<const view<const index_t>, 2> tables = {}) {
     items_.clear();
-    for (index_t i = 0; i < items.size(); ++i) {
-      const view<const index_t> pages = tables.data() != nullptr ? tables(i, g) : view<const index_t>{};
-      const view<const index_t> positions = items[i].positions;
-      items_.push_back({handle(items[i].seq.id, g), items[i].ids.slice(0, least()[i]), items[i].prompt_ends, pages,
-                        items[i].prompt_begins,
-                        positions.size() == items[i].ids.size() ? positions.slice(0, least()[i]) : positions,
-                        items[i].whole});
-    }
+    for (index_t i = 0; i < items.size(); ++i) items_.push_back(item_in(items, i, g, tables));
     return view<const step_item>(items_);
   }
 
  private:
+  // One of them. A block table of its own stays, for a group to refuse.
+  step_item item_in(view<const step_item> items, index_t i, index_t g, view<const view<const index_t>, 2> tables) {
+    step_item item = items[i];
+    item.seq = handle(item.seq.id, g);
+    if (item.positions.size() == item.ids.size()) item.positions = item.positions.slice(0, least_[i]);
+    item.ids = item.ids.slice(0, least_[i]);
+    if (tables.data() != nullptr) item.pages = tables(i, g);
+    return item;
+  }
+
   struct state {
     bool open = false;
     std::uint32_t generation = 0;

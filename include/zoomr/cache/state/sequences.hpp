@@ -94,15 +94,36 @@ State& expect_open(table<State>& states, sequence seq) {
   return state;
 }
 
-/// Checks item `i` of a step against the others and its sequence.
-/// @return the state of its sequence
-/// @throws precondition_error for no ids, an id that is negative or beyond config.classes, a sequence that comes twice,
-///         a prompt that has already ended, or one that begins before that
-/// @cost   O(ids), and O(i) for the items before
-template <class State>
-State& expect_item(table<State>& states, view<const step_item> items, index_t i, const config& limits) {
-  const step_item& item = items[i];
-  State& stepped = expect_open(states, item.seq);
+/// Checks that a step has items.
+/// @throws precondition_error if it has none
+inline void expect_some(view<const step_item> items) {
+  ZOOMR_EXPECTS(items.size() > 0, "begin: a step needs at least one item");
+}
+/// Checks item `i` of a step against those before it.
+/// @throws precondition_error if its sequence has come
+/// @cost   O(i)
+inline void expect_once(view<const step_item> items, index_t i) {
+  for (index_t before = 0; before < i; ++before) {
+    ZOOMR_EXPECTS(!(items[before].seq == items[i].seq), "begin: a sequence can take part in a step only once");
+  }
+}
+
+/// Checks that the tokens of an item that come without model positions have some, which go on after the last one's.
+/// @throws precondition_error if there are no more
+inline void expect_positions_left(const token_state& state, const step_item& item, index_t most_of_draft) {
+  const bool prompt = state.in_prompt() || begins_later_prompt(state, item);
+  const index_t count = prompt ? item.ids.size() : (std::min)(item.ids.size(), most_of_draft);
+  const std::int64_t last = std::int64_t{state.model_position(state.tokens())} + count - 1;
+  ZOOMR_EXPECTS(last <= most_model_position, "begin: the last token of an item would have the model position " +
+                                                 std::to_string(last) + ", the largest is " +
+                                                 std::to_string(most_model_position));
+}
+
+/// Checks an item of a step against its sequence.
+/// @throws precondition_error for no ids, an id that is negative or beyond config.classes, a prompt that has already
+///         ended, or one that begins before that, or tokens for which there are no model positions
+/// @cost   O(ids)
+inline void expect_item(const token_state& stepped, const step_item& item, const config& limits) {
   ZOOMR_EXPECTS(item.ids.size() > 0, "begin: an item needs at least one token");
   const index_t classes = limits.classes.size();
   for (const token_id id : item.ids) {
@@ -111,15 +132,12 @@ State& expect_item(table<State>& states, view<const step_item> items, index_t i,
                   "begin: token id " + std::to_string(id) + " has no class: config.classes has " +
                       std::to_string(classes) + " entries, one for each id from 0 on");
   }
-  for (index_t before = 0; before < i; ++before) {
-    ZOOMR_EXPECTS(!(items[before].seq == item.seq), "begin: a sequence can take part in a step only once");
-  }
   const bool begins = begins_later_prompt(stepped, item);
   ZOOMR_EXPECTS(!begins || !stepped.in_prompt(),
                 "begin: a prompt cannot begin before the one of this sequence has ended, with `prompt_ends`");
   ZOOMR_EXPECTS(stepped.in_prompt() || begins || !item.prompt_ends,
                 "begin: the prompt of this sequence has already ended; another begins with `prompt_begins`");
-  return stepped;
+  if (item.positions.size() == 0) expect_positions_left(stepped, item, limits.max_draft_tokens);
 }
 
 /// Checks that a later prompt may begin with an item: all that its tokens attend to is there.

@@ -25,6 +25,8 @@ struct step_plan {
   table<planned_token> tokens;  // [max_batched_tokens]
   step_layers layers;           // of the pass in progress
   feeding_memory segmenting;    // while an item is planned
+  std::vector<index_t> taken;   // [sequences]  working memory
+  std::string shortage;         // why there is no room for those that are planned; empty: there is
   bool active = false;
 
   step_plan(const shape& model, const config& limits, const any_segmenter& segmenter)
@@ -32,6 +34,7 @@ struct step_plan {
         layers(model.layers),
         segmenting{std::vector<std::byte>(segmenter.state_bytes), {}} {
     items.reserve(static_cast<std::size_t>(limits.max_sequences));
+    taken.resize(static_cast<std::size_t>(limits.max_sequences));
   }
   static byte_count bytes(const shape& model, const config& limits) {
     return step_layers::bytes(model.layers) +
@@ -49,9 +52,10 @@ struct step_plan {
   /// Plans the next item, after those that are planned already.
   /// @param last_choice  as of `plan`
   /// @param remembered   queries that eviction may observe at the end of a prompt: `layout::remembered`
-  /// @throws error(capacity), precondition_error as `plan`; the caller forgets the step then
+  /// @throws precondition_error as `plan`; the caller forgets the step then
   Item& add(const any_policy& policy, const token_state& state, index_t last_choice, const step_item& item,
             const config& limits, index_t most_segments, index_t remembered) {
+    if (items.empty()) shortage.clear();
     Item& next = items.emplace_back();
     for (const Item* before = items.data(); before != &next; ++before) {
       next.planned += before->tokens;
@@ -60,8 +64,19 @@ struct step_plan {
     }
     next.packed = next.planned;
     plan(next, policy, state, last_choice, item, limits, most_segments,
-         view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens), segmenting);
+         view<planned_token>(tokens).slice(next.planned, limits.max_batched_tokens), segmenting, shortage);
     return next;
+  }
+  /// [items]  tokens of each that the step takes; valid until the next call
+  view<const index_t> all_taken() {
+    const auto count = static_cast<index_t>(items.size());
+    for (index_t i = 0; i < count; ++i) taken[static_cast<std::size_t>(i)] = items[static_cast<std::size_t>(i)].tokens;
+    return view<const index_t>(taken).slice(0, count);
+  }
+  /// After all items are planned, so that a mistake in one of them is told before: they find room.
+  /// @throws error(capacity) if a sequence or its segment table would overflow
+  void expect_room() {
+    if (!shortage.empty()) raise(errc::capacity, std::exchange(shortage, {}));
   }
 };
 

@@ -218,6 +218,7 @@ class kv_head_ranges {
 template <class Pool>
 void add_counts(const layer_token<Pool>& token, view<const head_counts> counts) {
   statistics& stats = token.state().stats;
+  if (token.layer == 0 && !token.second_pass) ++stats.taken;
   for (const head_counts& head : counts) {
     stats.attended += head.attended;
     token.planned().kv_lane_tokens += head.kv_lane_tokens;
