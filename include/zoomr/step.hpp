@@ -47,10 +47,8 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
 
   /// Stores keys and values of one layer, as pending, divided by their scales.
   /// @param keys    [tokens, kv_heads, head_dim]  rotated; any strides
-  /// @param values  [tokens, kv_heads, value_width]  any strides; left out where they are in keys
-  ///                (`shape::values_in_keys`)
-  /// @pre   the layer has not been attended or observed in this pass; until then `append` may come again, and
-  /// overwrites
+  /// @param values  [tokens, kv_heads, value_width]  any strides; left out under `shape::values_in_keys`
+  /// @pre   not attended or observed in this pass; until then `append` may come again, and overwrites
   /// @cost  copies both once
   void append(index_t layer, view<const float, 3> keys, view<const float, 3> values = {});
   void append(index_t layer, view<const bfloat16, 3> keys, view<const bfloat16, 3> values = {});
@@ -324,7 +322,7 @@ void step<T, Placement>::store(index_t layer, view<const Number, 3> keys, view<c
         core_->keep_key(layer, head, kv_lane.pages, slot, key);
         if (model.values_in_keys) return;
         core_->hadamard.store_value(values[packed][head], core_->limits.value_scale.at(layer, head),
-                                     kv_lane.value_of(key, slot), slot);
+                                    kv_lane.value_of(key, slot), slot);
       });
     });
   });

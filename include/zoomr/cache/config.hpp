@@ -81,10 +81,10 @@ struct config {
   view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator reads them
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
   bool transform_blocks = true;  // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
-  bool half_queries = false;  // queries and outputs may have 16 bits on the host: room to widen them
-  bool audit = false;         // measure what share of its attention each query captures: slow
-  class_table classes = {};   // [vocabulary] of each token id; kept alive by the caller
-  executor threads = {};      // that may work on a call of a host cache; kept alive by the caller
+  bool half_queries = false;     // queries and outputs may have 16 bits on the host: room to widen them
+  bool audit = false;            // measure what share of its attention each query captures: slow
+  class_table classes = {};      // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};         // that may work on a call of a host cache; kept alive by the caller
 
   static constexpr index_t most_tokens = 1 << 30;
 
