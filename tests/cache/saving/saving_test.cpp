@@ -666,7 +666,7 @@ TEST_CASE("what a descriptor was opened for goes on where it stands") {
   }
   CHECK(bytes_of(path) == "yesterday today today today ");
   ::close(file);
-  CHECK(said([&] { zoomr::file_sink{number}; }) ==
+  CHECK(sentence_of([&] { zoomr::file_sink{number}; }) ==
         "zoomr: the file " + number + " cannot be made: Bad file descriptor");
   ::unlink(link.c_str()), ::unlink(path.c_str());
 }
