@@ -28,12 +28,16 @@ inline constexpr auto boxes_in_8_bits = with_index<zoomr::float8>(small::quest);
 inline constexpr auto means_in_8_bits = with_index<zoomr::float8>(running_sentences);
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::layer; });
 
-/// Three texts of four, or two, where a stride is wanted; the last is fed as a graph would be.
+std::uint64_t policies = 0;  // that were checked: the next one has another text
+
+/// Three texts of four, or one, where a stride is wanted; the last is fed as a graph would be.
 template <class Policy>
 void check_texts(const Policy& policy, std::uint64_t first = 1) {
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties};
   constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
-  for (const std::uint64_t seed : seeds_from(first, 3)) {
+  const std::uint64_t only = first + policies++ % 3;
+  for (std::uint64_t seed = first; seed < first + 3; ++seed) {
+    if (stride() > 1 && seed != only) continue;
     check(policy, looks[seed % 3], texts[seed % 4], seed, seed == first + 2);
   }
 }
@@ -52,7 +56,7 @@ TEST_CASE("zoomr_mass: a prompt of segments; a dense layer") {
   check(with(small::zoomr_mass, [](auto& p) { p.zone.dense_layers = 1; }), kind::peaked, markup::pairs, 12);
 }
 TEST_CASE("models with a scale, caps and sinks of their own") {
-  for (const model_rule& of : some_of(all_model_rules(model))) {
+  for (const model_rule& of : some_of(some_of(all_model_rules(model)))) {
     zoomr::logit_rule rule = of.rule();
     CAPTURE(of.name);
     check(small::zoomr_mass, kind::uniform, markup::pairs, 3, false, 0, rule);

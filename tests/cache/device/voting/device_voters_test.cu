@@ -56,8 +56,9 @@ TEST_CASE("zoomr_voters and sentence_voters: chunks, dropped steps and rollbacks
   constexpr kind looks[] = {kind::uniform, kind::peaked, kind::ties, kind::with_infinities};
   constexpr markup texts[] = {markup::pairs, markup::stray, markup::sentences, markup::summaries_alone};
   for (const std::uint64_t seed : seeds_from(1, 4)) {
-    check(small::zoomr_voters, looks[seed % 4], texts[seed % 4], seed, seed == 3);
-    check(small::sentence_voters, looks[seed % 4], texts[(seed + 1) % 4], seed, seed == 3);
+    if (stride() == 1 || seed == 3) check(small::zoomr_voters, looks[seed % 4], texts[seed % 4], seed, seed == 3);
+    if (stride() == 1 || seed == 1)
+      check(small::sentence_voters, looks[seed % 4], texts[(seed + 1) % 4], seed, seed % 2 == 1);
   }
 }
 
@@ -109,7 +110,7 @@ TEST_CASE("any number of queries is heard, more than a warp has lanes too") {
 }
 
 TEST_CASE("logits of voters are those of the model") {
-  for (const model_rule& one : some_of(all_model_rules(model))) {
+  for (const model_rule& one : some_of(some_of(all_model_rules(model)))) {
     CAPTURE(one.name);
     check(small::sentence_voters, kind::with_infinities, markup::sentences, 4, false, 0, one.rule());
   }
