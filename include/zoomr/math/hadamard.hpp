@@ -31,7 +31,7 @@ inline void hadamard_transform(view<float> row, index_t width) {
         }
       }
     }
-    for (index_t i = 0; width > 1 && i < width; ++i) numbers[i] *= scale;
+    for (index_t i = 0; i < width; ++i) numbers[i] *= scale;
   }
 }
 

@@ -25,7 +25,7 @@ struct step_plan {
   table<planned_token> tokens;  // [max_batched_tokens]
   step_layers layers;           // of the pass in progress
   feeding_memory segmenting;    // while an item is planned
-  std::vector<index_t> taken;   // [sequences]  working memory
+  table<index_t> taken;         // [sequences]  working memory
   std::string shortage;         // why there is no room for those that are planned; empty: there is
   bool active = false;
 
@@ -70,7 +70,7 @@ struct step_plan {
   /// [items]  tokens of each that the step takes; valid until the next call
   view<const index_t> all_taken() {
     const auto count = static_cast<index_t>(items.size());
-    for (index_t i = 0; i < count; ++i) taken[static_cast<std::size_t>(i)] = items[static_cast<std::size_t>(i)].tokens;
+    for (index_t i = 0; i < count; ++i) taken[i] = items[static_cast<std::size_t>(i)].tokens;
     return view<const index_t>(taken).slice(0, count);
   }
   /// After all items are planned, so that a mistake in one of them is told before: they find room.

@@ -8,6 +8,7 @@
 #include <zoomr/core/block_rows.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/hadamard.hpp>
+#include <zoomr/math/products.hpp>
 #include <zoomr/paging/stored_rows.hpp>
 
 #include <algorithm>  // std::copy_n
@@ -75,7 +76,7 @@ class transformed_rows {
       if (width > 1) {
         float numbers[shape::most_head_dim];
         const view<float> transformed(numbers, {row.size()});
-        for (index_t d = 0; d < row.size(); ++d) numbers[d] = to_float(row[d]);
+        widen(fastest_cpu_path(), row.data(), 1.0f, transformed);
         hadamard_transform(transformed, width);
         return store_row(view<const float>(transformed), scale, goal, slot);
       }
