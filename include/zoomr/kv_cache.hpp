@@ -217,9 +217,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
  private:
   template <class Turn>
   token_range erase_span(sequence seq, token_range positions, const Turn& turn);
-  template <class Turn>
-  token_range erase_span(sequence seq, const detail::sequence_state& state, token_range positions, const Turn& turn,
-                         bool gap);
+  // work(erasure) with the erasure that `turn` asks for.
+  template <class Turn, class Work>
+  auto with_erasure(sequence seq, token_range positions, const Turn& turn, Work work) const;
   // Makes an edit of a span, or none.
   // @return  entries of the page table that go
   template <class Edit>

@@ -76,12 +76,9 @@ void any_kv_cache<T, Placement>::plan_erase(sequence seq, token_range positions,
   const detail::sequence_state& state = base::expect_unused(seq);
   if (!detail::needs_erasing(state, positions)) {
     if (positions.size() > 0) core_->expect_known(state, positions.first);
-  } else if constexpr (std::is_same_v<Turn, position_gap>) {
-    detail::span_erasure(*core_, seq.id, positions, detail::unturned{}, true).prepare();
-  } else {
-    detail::expect_turns(turn, base::model());
-    detail::span_erasure(*core_, seq.id, positions, turn, false).prepare();
+    return;
   }
+  with_erasure(seq, positions, turn, [](auto& erasure) { erasure.prepare(); });
 }
 
 template <class T, class Placement>
@@ -184,25 +181,26 @@ template <class T, class Placement>
 template <class Turn>
 token_range any_kv_cache<T, Placement>::erase_span(sequence seq, token_range positions, const Turn& turn) {
   const detail::sequence_state& state = expect_unused(seq);
-  if constexpr (std::is_same_v<Turn, position_gap>) {
-    return erase_span(seq, state, positions, detail::unturned{}, true);
-  } else {
-    return erase_span(seq, state, positions, turn, false);
-  }
-}
-
-template <class T, class Placement>
-template <class Turn>
-token_range any_kv_cache<T, Placement>::erase_span(sequence seq, const detail::sequence_state& state,
-                                                   token_range positions, const Turn& turn, bool gap) {
   if (!detail::needs_erasing(state, positions)) {
     const auto entries = static_cast<index_t>(state.pages.size());
     if (positions.size() > 0) base::rollback(seq, positions.first);
     return {static_cast<index_t>(state.pages.size()), entries};
   }
-  detail::expect_turns(turn, base::model());
-  detail::span_erasure erasure(*core_, seq.id, positions, turn, gap);
-  return apply(erasure);
+  return with_erasure(seq, positions, turn, [](auto& erasure) { return apply(erasure); });
+}
+
+template <class T, class Placement>
+template <class Turn, class Work>
+auto any_kv_cache<T, Placement>::with_erasure(sequence seq, token_range positions, const Turn& turn, Work work) const {
+  if constexpr (std::is_same_v<Turn, position_gap>) {
+    const detail::unturned none{};
+    detail::span_erasure erasure(*core_, seq.id, positions, none, true);
+    return work(erasure);
+  } else {
+    detail::expect_turns(turn, base::model());
+    detail::span_erasure erasure(*core_, seq.id, positions, turn, false);
+    return work(erasure);
+  }
 }
 
 template <class T, class Placement>
