@@ -3,7 +3,7 @@
 
 #include <algorithm>    // std::copy_n, std::ranges::find
 #include <bit>          // std::endian
-#include <cstdint>      // std::int32_t
+#include <cstdint>      // std::int32_t, std::uint8_t
 #include <cstdio>       // std::snprintf
 #include <filesystem>   // std::filesystem::directory_iterator
 #include <string_view>  // std::string_view
@@ -152,15 +152,15 @@ void trace_writer::write(std::ostream& out) const {
   }
   std::string text;
   std::vector<std::int32_t> ends;
-  std::vector<zoomr::token_class> classes;
+  std::vector<std::uint8_t> classes;
   for (std::size_t t = 0; t < count; ++t) {
     text += facts_.bytes(ids_[t], first_ == 0 && t == 0);
     ends.push_back(static_cast<std::int32_t>(text.size()));
-    classes.push_back(facts_.classes[static_cast<std::size_t>(ids_[t])]);
+    classes.push_back(static_cast<std::uint8_t>(facts_.classes[static_cast<std::size_t>(ids_[t])]));
   }
   list.add("token_ids", "I32", {count}, std::span<const token_id>(ids_).first(count));
   list.add("text_ends", "I32", {count}, std::span<const std::int32_t>(ends));
-  list.add("token_classes", "U8", {count}, std::span<const zoomr::token_class>(classes));
+  list.add("token_classes", "U8", {count}, std::span<const std::uint8_t>(classes));
   list.add("text", "U8", {text.size()}, std::span<const char>(text));
   list.write(metadata_for(facts_, first_), out);
 }

@@ -130,14 +130,9 @@ void trace::add_classes(const decode::safetensors& tensors, const file& added) {
   if (found->second.dtype != "U8") fail(where, " has the type ", found->second.dtype, ", but must be U8");
   if (found->second.shape != std::vector{count})
     fail(where, " has the shape ", decode::shown(found->second.shape), ", but there are ", count, " tokens");
-  classes_.resize(static_cast<std::size_t>(added.tokens.last));
-  std::byte* const bytes = reinterpret_cast<std::byte*>(classes_.data() + added.tokens.first);
-  descriptor(added.path).read(bytes, found->second.begin, count);
-  constexpr unsigned all = 127;  // flags of zoomr::token_class
-  for (std::size_t t = 0; t < count; ++t) {
-    if (std::to_integer<unsigned>(bytes[t]) > all)
-      fail(where, ": token ", added.tokens.first + static_cast<index_t>(t), " has a flag that means nothing");
-  }
+  std::vector<std::uint8_t> flags(count);
+  descriptor(added.path).read(reinterpret_cast<std::byte*>(flags.data()), found->second.begin, count);
+  for (const std::uint8_t of_token : flags) classes_.push_back(static_cast<zoomr::token_class>(of_token));
 }
 
 void trace::add_text(const decode::safetensors& tensors, const file& added) {

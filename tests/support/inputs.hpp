@@ -119,6 +119,7 @@ inline constexpr token_id plain_id = 8;
 inline constexpr token_id mark_id = 40;
 inline constexpr token_id blank_id = 41;
 inline constexpr token_id blank_mark_id = 42;  // two flags at once
+inline constexpr token_id message_id = 43;
 inline constexpr std::size_t vocabulary = 64;
 inline constexpr token_id unspoken_id = vocabulary - 1;  // in no text
 
@@ -129,6 +130,7 @@ inline constexpr std::array<token_class, vocabulary> classes = [] {
       plain,         delimiter,   thought_begin,           thought_end,
       summary_begin, summary_end, thought_end | delimiter, summary_end | delimiter};
   table[mark_id] = mark, table[blank_id] = blank, table[blank_mark_id] = blank | mark;
+  table[message_id] = message;
   return table;
 }();
 

@@ -65,7 +65,9 @@ class replay : public replayed {
         prompt_end_(static_cast<index_t>(past.words.prompt_end)),
         in_force_(rows()),
         eviction_(policy.evict, past, policy.zone) {
-    for (index_t p = prompt_end_ - 1; p < static_cast<index_t>(past.words.size()); ++p) token(p);
+    const auto tokens = static_cast<index_t>(past.words.size());
+    for (index_t p = prompt_end_ - 1; p < tokens; ++p) token(p);
+    segments_ = segments_at(tokens);
   }
 
   bool retained(index_t layer, index_t kv_head, index_t position) const {
@@ -120,7 +122,8 @@ class replay : public replayed {
     return known;
   }
   index_t open_begin(index_t known) const {
-    return known == 0 ? 0 : segments_[static_cast<std::size_t>(known - 1)].end;
+    const bool segmented = !std::same_as<decltype(policy_.segment), zoomr::unsegmented>;
+    return known == 0 || !segmented ? 0 : segments_[static_cast<std::size_t>(known - 1)].end;
   }
 
   // The zones of a query: the segments closed before it exist (for the choice at the prompt's end, or behind an item
@@ -148,6 +151,61 @@ class replay : public replayed {
     const bool ends_here = with_own > 0 && segments_[static_cast<std::size_t>(with_own - 1)].end == end;
     now.asks_from = ends_here ? segments_[static_cast<std::size_t>(with_own - 1)].begin : open_begin(with_own);
     return now;
+  }
+
+  // ---- what is pinned ----
+
+  // The prompts that have ended before `until`, oldest first.
+  std::vector<zoomr::token_range> prompts_before(index_t until) const {
+    std::vector<zoomr::token_range> prompts{{0, prompt_end_}};
+    for (const zoomr::token_range& later : past_.later_prompts) prompts.push_back(later);
+    std::erase_if(prompts, [&](zoomr::token_range prompt) { return prompt.last > until; });
+    return prompts;
+  }
+  // The tokens of the newest question: what spans name of a prompt, or else the whole last prompt if a message begins
+  // in it.
+  zoomr::token_range question_in(const std::vector<zoomr::token_range>& prompts) const {
+    zoomr::token_range found{0, 0};
+    for (const zoomr::token_range& prompt : prompts) {
+      index_t first = -1, last = -1;
+      for (index_t t = prompt.first; t < prompt.last; ++t) {
+        if (!past_.words.is(t, token_class::question)) continue;
+        if (first < 0) first = t;
+        last = t;
+      }
+      if (first >= 0) found = {first, last + 1};
+    }
+    if (found.last > 0 || prompts.empty()) return found;
+    const zoomr::token_range& last = prompts.back();
+    return past_.words.find(token_class::message, last.first) < last.last ? last : zoomr::token_range{0, 0};
+  }
+  // Whole segments of the first tokens, up to the first one with text of the second message, if that begins early
+  // enough; else of the first message.
+  bool in_preamble(index_t id) const {
+    const std::int64_t end = std::min(policy_.zone.preamble, prompt_end_);
+    const std::int64_t first = past_.words.find(token_class::message, 0);
+    const std::int64_t second = past_.words.find(token_class::message, first + 1);
+    if (first >= end || segments_[static_cast<std::size_t>(id)].end > end) return false;
+    const std::int64_t text = (second < end ? second : first) + 4;
+    return id == 0 || segments_[static_cast<std::size_t>(id - 1)].end <= text;
+  }
+  // All segments of the text as they are when the prompts before `until` have ended: a pinned one has no details.
+  const std::vector<segment>& segments_at(index_t until) {
+    const std::vector<zoomr::token_range> prompts = prompts_before(until);
+    const auto found = pinned_after_.find(prompts.size());
+    if (found != pinned_after_.end()) return found->second;
+    const zoomr::token_range question = question_in(prompts);
+    const index_t from = std::max(question.first, question.last - policy_.zone.question);
+    std::vector<segment>& known = pinned_after_[prompts.size()] = segments_;
+    for (index_t id = 0; id < static_cast<index_t>(known.size()); ++id) {
+      segment& s = known[static_cast<std::size_t>(id)];
+      const bool in_question = s.begin >= from && s.end <= question.last;
+      if (in_question || past_.words.is(s.begin, token_class::pinned) || in_preamble(id)) s.split = s.begin;
+    }
+    return known;
+  }
+  const std::vector<segment>& segments_at(const moment& now) {
+    return segments_at(now.position + (now.prompt ? 1 : 0));
   }
 
   // Retained tokens of [first, last) between the zones.
@@ -261,7 +319,8 @@ class replay : public replayed {
     return made;
   }
   // Each voter's largest log share among the last queries, weighted; then a softmax over the segments.
-  void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) const {
+  void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
+    const std::vector<segment>& known_segments = segments_at(now);
     const std::vector<float> weights = zoomr_test::voter_weights(model());
     const index_t first = std::max(0, now.position + 1 - heard());
     std::vector<double> sums(votes.size(), 0.0);
@@ -275,7 +334,7 @@ class replay : public replayed {
         std::vector<estimate> masses(votes.size(), {-std::numeric_limits<double>::infinity(), 0});
         double largest = -std::numeric_limits<double>::infinity(), sum = 0;
         for (const index_t id : eligible) {
-          const segment& s = segments_[static_cast<std::size_t>(id)];
+          const segment& s = known_segments[static_cast<std::size_t>(id)];
           if (s.split > p + 1) continue;
           estimate& made = masses[static_cast<std::size_t>(id)];
           const index_t layer = row / model().heads, head = row % model().heads;
@@ -289,7 +348,7 @@ class replay : public replayed {
         for (const estimate& of : masses) sum += weight(of.value);
         for (const index_t id : eligible) {
           const auto i = static_cast<std::size_t>(id);
-          if (std::isnan(masses[i].value) || segments_[i].split > p + 1) continue;
+          if (std::isnan(masses[i].value) || known_segments[i].split > p + 1) continue;
           const double share =
               std::isinf(largest) ? std::log(weight(masses[i].value)) : masses[i].value - largest - std::log(sum);
           best[i] = std::isnan(best[i]) ? share : std::max(best[i], share);
@@ -329,12 +388,13 @@ class replay : public replayed {
   }
 
   choice choose(const moment& now, const sharing& of) {
+    const std::vector<segment>& known_segments = segments_at(now);
     const index_t lane_head = of.first_head / group();
     std::vector<index_t> eligible;
     std::vector<index_t> tokens;
     index_t used = 0;
     for (index_t id = 0; id < now.known; ++id) {
-      const segment& s = segments_[static_cast<std::size_t>(id)];
+      const segment& s = known_segments[static_cast<std::size_t>(id)];
       tokens.push_back(between(now, of.first_layer, lane_head, s.begin, s.split));
       used += between(now, of.first_layer, lane_head, s.split, s.end);
       if (tokens.back() > 0) eligible.push_back(id);
@@ -357,7 +417,7 @@ class replay : public replayed {
         for (const index_t id : eligible) {
           const auto i = static_cast<std::size_t>(id);
           if (reads_keys()) {
-            const std::vector<index_t> details = details_of(now, layer, kv_head, segments_[i]);
+            const std::vector<index_t> details = details_of(now, layer, kv_head, known_segments[i]);
             scores.of_head.back()[i] = mass(details, now.position, layer, head, now.pass);
             continue;
           }
@@ -539,10 +599,11 @@ class replay : public replayed {
     }
   }
 
-  std::vector<index_t> positions(const moment& now, index_t layer, index_t head, bool dense) const {
+  std::vector<index_t> positions(const moment& now, index_t layer, index_t head, bool dense) {
     const choice& by = in_force_[static_cast<std::size_t>(sharing_of(layer, head).row)];
     std::vector<index_t> made;
     made.reserve(static_cast<std::size_t>(now.position) + 1);
+    const std::vector<segment>& known = segments_at(now);
     index_t id = 0;          // of the segment that t lies in
     index_t of_details = 0;  // of its details between the zones, how many came before t
     for (index_t t = 0; t <= now.position; ++t) {
@@ -552,7 +613,7 @@ class replay : public replayed {
         made.push_back(t);
       } else if (id < now.known) {
         const level has = selects ? by.level_at(id) : level::summary;
-        const bool detail = t < segments_[static_cast<std::size_t>(id)].split;
+        const bool detail = t < known[static_cast<std::size_t>(id)].split;
         const bool within_cut = id != by.cut_segment || of_details < by.cut_tokens;
         if (detail ? has == level::details && within_cut
                    : has == level::summary || (has == level::details && policy_.zone.own_summary)) {
@@ -571,8 +632,9 @@ class replay : public replayed {
   std::vector<choice> in_force_;  // [rows]
   eviction<decltype(Policy::evict)> eviction_;
   index_t last_choice_ = -1;
-  index_t draft_end_ = -1;  // of the item passed whole that comes now
-  bool waits_ = false;      // a choice comes behind it
+  index_t draft_end_ = -1;                                    // of the item passed whole that comes now
+  bool waits_ = false;                                        // a choice comes behind it
+  std::map<std::size_t, std::vector<segment>> pinned_after_;  // by the number of prompts that have ended
 };
 
 }  // namespace reference

@@ -9,8 +9,10 @@
 #include <zoomr/policy/segment/thoughts.hpp>
 #include <zoomr/policy/segment/unsegmented.hpp>
 
-#include <optional>  // std::optional
-#include <vector>    // std::vector
+#include <algorithm>  // std::min
+#include <optional>   // std::optional
+#include <utility>    // std::pair
+#include <vector>     // std::vector
 
 namespace reference {
 
@@ -36,6 +38,16 @@ struct text {
     }
     return nowhere;
   }
+  /// The first token after `begin` that is in other spans than the one before it: a segment ends there.
+  std::int64_t find_cut(std::int64_t begin) const {
+    const auto spans = [&](std::int64_t t) {
+      return std::pair(is(t, token_class::pinned), is(t, token_class::question));
+    };
+    for (std::int64_t position = begin + 1; position < size(); ++position) {
+      if (spans(position) != spans(position - 1)) return position;
+    }
+    return nowhere;
+  }
 };
 
 /// Tokens [begin, last] without a summary, closed by their last token.
@@ -45,24 +57,32 @@ inline segment plain_segment(std::int64_t begin, std::int64_t last) {
   return {first, end, end, first, end, end - 1};
 }
 
-inline std::optional<segment> next_segment(const zoomr::unsegmented&, const text&, std::int64_t) {
-  return std::nullopt;
+/// Tokens [begin, cut) that a span's begin or end has cut off.
+inline segment cut_segment(std::int64_t begin, std::int64_t cut) {
+  segment made = plain_segment(begin, cut - 1);
+  made.closed_at = made.end;
+  return made;
+}
+
+inline std::optional<segment> next_segment(const zoomr::unsegmented&, const text& of, std::int64_t begin) {
+  const std::int64_t cut = of.find_cut(begin);
+  return cut < of.size() ? std::optional(cut_segment(begin, cut)) : std::nullopt;
 }
 
 inline std::optional<segment> next_segment(const zoomr::fixed_pages& by, const text& of, std::int64_t begin) {
-  const std::int64_t last = begin + by.longest - 1;
+  const std::int64_t last = begin + by.longest - 1, cut = of.find_cut(begin);
+  if (cut <= last) return cut_segment(begin, cut);
   return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
 }
 
 inline std::optional<segment> next_segment(const zoomr::sentences& by, const text& of, std::int64_t begin) {
   std::int64_t last = std::min(of.find(token_class::delimiter, begin), begin + by.longest - 1);
   if (begin < of.prompt_end) last = std::min(last, of.prompt_end - 1);
-  for (std::int64_t mark = begin; (mark = of.find(token_class::mark, mark)) < last; ++mark) {
-    if (!of.is(mark + 1, token_class::blank)) continue;
-    segment late = plain_segment(begin, mark);
-    late.closed_at = late.end;
-    return late;
+  const std::int64_t cut = of.find_cut(begin);
+  for (std::int64_t mark = begin; (mark = of.find(token_class::mark, mark)) < std::min(last, cut); ++mark) {
+    if (of.is(mark + 1, token_class::blank)) return cut_segment(begin, mark + 1);
   }
+  if (cut <= last) return cut_segment(begin, cut);
   return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
 }
 
@@ -81,6 +101,7 @@ inline std::optional<segment> next_segment(const zoomr::thoughts& by, const text
   const auto may_end = [&](std::int64_t at, std::int64_t token) {
     if (token < closed_at) end = at, closed_at = token;
   };
+  may_end(of.find_cut(begin), of.find_cut(begin));
   may_end(summary_end + 1, summary_end);
   if (next_thought < summary) may_end(next_thought, next_thought);
   if (thought_end < summary && !of.is(thought_end + 1, token_class::summary_begin)) {

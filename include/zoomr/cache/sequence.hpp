@@ -16,6 +16,18 @@ struct sequence {
   friend constexpr bool operator==(sequence, sequence) = default;
 };
 
+/// What a span of tokens is to the policy.
+enum class span_role : std::uint8_t {
+  pinned,    ///< attended by all later queries, never chosen, dropped or evicted
+  question,  ///< the same until a later prompt that has a question ends; of a prompt only
+};
+
+/// Some tokens of a step's item that an engine names: a system message, the tools, what the user asks.
+struct token_span {
+  token_range ids;  // of step_item::ids: 0 is the first one
+  span_role role = span_role::pinned;
+};
+
 /// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag means that the prompt
 /// ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later prompt
 /// begins with them, such as the next message of a conversation.
@@ -35,6 +47,9 @@ struct step_item {
   /// would end, segments and choices wait for the commit (docs/engine.md). Without this flag the item is a draft as any
   /// other.
   bool whole = false;
+  /// Spans of the ids, ascending and disjoint. Where one begins and where it ends a segment ends too; spans that touch
+  /// and have the same role are one. What they name beyond the ids that the step takes is named again with those.
+  view<const token_span> spans = {};
 };
 
 /// What some query heads of one token read in one layer, as `step::list_slots` passes it on.

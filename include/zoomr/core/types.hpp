@@ -50,9 +50,10 @@ ZOOMR_HD constexpr To bits_as(const From& from) {
 /// (-ffinite-math-only), and take `x != x` for false.
 ZOOMR_HD constexpr bool is_nan(float x) { return (bits_as<std::uint32_t>(x) & 0x7fffffffu) > 0x7f800000u; }
 
-/// What a segmenter and a refresh rule need of a token: one byte for each token id, in a table that the caller owns
-/// (which ids are delimiters depends on the tokenizer). Flags may be joined.
-enum class token_class : std::uint8_t {
+/// What a segmenter and a refresh rule need of a token: flags for each token id, in a table that the caller owns (which
+/// ids are delimiters depends on the tokenizer). Flags may be joined. The last three are of a token, not of its id: a
+/// cache sets them for the spans of a step's item, and does not read them in the table.
+enum class token_class : std::uint16_t {
   plain = 0,
   delimiter = 1,      // ends a sentence
   thought_begin = 2,  // <thought>
@@ -61,19 +62,37 @@ enum class token_class : std::uint8_t {
   summary_end = 16,   // </summary>, <|end_of_summary|>
   mark = 32,          // ends a sentence if the next token is blank, which is decided one token later
   blank = 64,         // begins with white space, or is no text
+  message = 128,      // begins a message of a conversation: <|im_start|>, <start_of_turn>, [INST]
+  pinned = 256,       // in a span that is pinned
+  question = 512,     // in a span that is a question
+  cut = 1024,         // of other spans than the token before it: what is open ends there
 };
 
 ZOOMR_HD constexpr token_class operator|(token_class a, token_class b) {
   return static_cast<token_class>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+ZOOMR_HD constexpr token_class operator&(token_class a, token_class b) {
+  return static_cast<token_class>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
 
 /// The id of a token that the tokenizer does not have: a patch of an image, an embedding of a soft prompt. Its class is
 /// `plain`, whatever the table of classes holds; any table has room for it.
 inline constexpr token_id no_class = (std::numeric_limits<token_id>::max)();
 
+/// The flags that an id has in a table of classes, and those of the spans that a token is in.
+inline constexpr token_class table_classes = static_cast<token_class>(0xff);
+inline constexpr token_class span_classes = token_class::pinned | token_class::question;
+
 /// True if `classes` has any of the flags of `mask`.
 ZOOMR_HD constexpr bool has(token_class classes, token_class mask) {
   return (static_cast<unsigned>(classes) & static_cast<unsigned>(mask)) != 0;
+}
+
+/// The class of a token after one of the class `before`, with the flag `cut` if their spans differ.
+ZOOMR_HD constexpr token_class cut_between(token_class before, token_class of_token) {
+  const bool cut = (before & span_classes) != (of_token & span_classes);
+  const token_class rest = of_token & (table_classes | span_classes);
+  return cut ? rest | token_class::cut : rest;
 }
 
 }  // namespace zoomr::inline v0

@@ -20,12 +20,14 @@ namespace zoomr::inline v0::detail {
 /// ascend by one from call to call; `closed` receives the segments that the token at `position` closes.
 class any_segmenter {
  public:
-  bool splits = false;  // false: there are no segments
+  bool splits = false;  // false: there are no segments but those of spans
+  bool cuts = false;    // it can end a segment where a span begins or ends: it has `cut`
   index_t longest = 0;
   std::size_t state_bytes = 0;
 
   /// The state of a new stream.
   virtual void open(std::byte* state) const = 0;
+  /// A token whose class is `cut` begins a segment, if it `cuts`.
   virtual void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const = 0;
   /// After `feed` of the prompt's last token, whose position it is.
   virtual void end_of_prompt(std::byte* state, index_t position, closings& closed) const = 0;
@@ -192,6 +194,8 @@ class any_zones {
   summaries_attended summaries = summaries_attended::all;
   bool own_summary = false;
   index_t dense_layers = 0;
+  index_t preamble = 0;
+  index_t question = 0;
 
   virtual index_t front(index_t position, index_t prompt_end) const = 0;
   virtual index_t back(index_t position, index_t prompt_end, index_t open_begin) const = 0;

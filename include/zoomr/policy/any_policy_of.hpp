@@ -20,12 +20,17 @@ class any_segmenter_of final : public any_segmenter {
  public:
   explicit any_segmenter_of(const Segmenter& segmenter) : segmenter_(segmenter) {
     splits = !std::same_as<Segmenter, unsegmented>;
+    cuts = cutting_segmenter<Segmenter>;
     longest = segmenter.longest;
     state_bytes = sizeof(state_type);
   }
   void open(std::byte* state) const override { write({}, state); }
   void feed(std::byte* state, token_class of_token, index_t position, closings& closed) const override {
     state_type fed = read(state);
+    if constexpr (cutting_segmenter<Segmenter>) {
+      if (has(of_token, token_class::cut)) [[unlikely]]
+        segmenter_.cut(fed, position, closed);
+    }
     segmenter_.feed(fed, of_token, position, closed);
     write(fed, state);
   }
@@ -239,6 +244,8 @@ class any_zones_of final : public any_zones {
     summaries = zones.summaries;
     own_summary = zones.own_summary;
     dense_layers = zones.dense_layers;
+    preamble = zones.preamble;
+    question = zones.question;
   }
   index_t front(index_t position, index_t prompt_end) const override { return zones_.front(position, prompt_end); }
   index_t back(index_t position, index_t prompt_end, index_t open_begin) const override {

@@ -23,6 +23,9 @@ namespace zoomr::inline v0 {
 /// Tokens that may not be committed are fed to a copy of the state, and after a rollback those since the last close
 /// again. `end_of_prompt` comes after the first prompt's last token was fed, with its position; `open_begin` is the
 /// position at which the open segment begins. `out` takes the segments that close, in ascending order.
+///
+/// Optional: `void cut(state&, index_t position, closings& out) const`, before `feed` of the token at `position`,
+/// closes what is open there, so that a segment begins with it. Without it an engine cannot name spans.
 template <class T, class Value = const T>
 concept segmenter = component<T> && std::same_as<typename T::role, role::segmenter> &&
     std::regular<typename T::state> && std::is_trivially_copyable_v<typename T::state> &&
@@ -31,6 +34,12 @@ concept segmenter = component<T> && std::same_as<typename T::role, role::segment
   { t.feed(state, classes, position, out) } -> std::same_as<void>;
   { t.end_of_prompt(state, position, out) } -> std::same_as<void>;
   { t.open_begin(state) } -> std::same_as<index_t>;
+};
+
+template <class T, class Value = const T>
+concept cutting_segmenter = segmenter<T, Value> &&
+    requires(Value t, typename T::state state, index_t position, closings out) {
+  { t.cut(state, position, out) } -> std::same_as<void>;
 };
 
 /// What an evictor that `observes` needs beside the rest. Of the last tokens, the queries of `observed(tokens)` count

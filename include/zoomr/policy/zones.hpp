@@ -24,6 +24,8 @@ struct zones {
   summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
   bool own_summary = true;                                 // the summary of a chosen segment is attended too
   index_t dense_layers = 0;                                // first layers that attend everything
+  index_t preamble = 0;  // segments before the first text of a conversation, whole, in so many first tokens at most
+  index_t question = 0;  // segments of the last prompt's question, whole, in its last so many tokens at most
 
   /// End of the front zone, exclusive, for a query at `position`: never after its own token. `prompt_end` is the first
   /// position after the first prompt.
@@ -49,7 +51,8 @@ struct zones {
   }
 
   constexpr const char* problem() const {
-    if (sinks < 0 || open < 0 || dense_layers < 0) return "zones: no field can be negative";
+    if (sinks < 0 || open < 0 || dense_layers < 0 || preamble < 0 || question < 0)
+      return "zones: no field can be negative";
     if (recent < 1) return "zones: recent must be at least 1, the token itself";
     if (align < 1 || align > recent)
       return "zones: align must lie in [1, recent], so that the token itself is attended";
@@ -64,6 +67,8 @@ struct zones {
     visit("summaries", self.summaries);
     visit("own_summary", self.own_summary);
     visit("dense_layers", self.dense_layers);
+    visit("preamble", self.preamble);
+    visit("question", self.question);
   }
   friend constexpr bool operator==(const zones&, const zones&) = default;
 };

@@ -35,14 +35,17 @@ void check_life(const Policy& policy, const tape& says, const zoomr::config& lim
 }
 
 template <class Policy>
-void check_conversations(const Policy& policy, std::uint64_t first, const zoomr::logit_rule& rule = {}) {
+void check_conversations(const Policy& policy, std::uint64_t first, const zoomr::logit_rule& rule = {},
+                         bool spans = false) {
   happened of_host, of_device;
   for (const std::uint64_t seed : seeds_from(first, 4)) {
     CAPTURE(seed);
-    const tape says = conversation(model, seed, seed % 2 == 0 ? kind::peaked : kind::uniform);
+    tape says = conversation(model, seed, seed % 2 == 0 ? kind::peaked : kind::uniform);
+    if (frees_pages(policy)) says.later_prompts.clear();
+    if (spans) says = with_spans(says, seed);
     zoomr::config limits = limits_for(says.size());
     limits.logits = rule;
-    check_life(policy, says, limits, seed, of_host, of_device);
+    check_life(spans ? pinning(policy, seed) : policy, says, limits, seed, of_host, of_device);
   }
   CHECK(of_host.rolled_into == of_device.rolled_into);
   CHECK(of_host.rolled_before == of_device.rolled_before);
@@ -97,6 +100,17 @@ TEST_CASE("a window moves on through a later prompt") {
   zoomr::logit_rule rule;
   rule.window = 19;
   check_conversations(small::full, 91, rule);
+}
+TEST_CASE("spans that are pinned, preambles, and questions until the next one") {
+  const auto check_spans = [](const auto& policy, std::uint64_t first) {
+    check_conversations(policy, first, {}, true);
+  };
+  check_spans(small::zoomr_second_pass, 191);
+  check_spans(small::quest, 195);
+  check_spans(small::sentence_voters, 201);
+  check_spans(small::window, 205);
+  ZOOMR_NIGHTLY(check_spans(small::full, 211));
+  ZOOMR_NIGHTLY(check_spans(small::by_layer, 215));
 }
 
 TEST_CASE("an item that is passed whole: its commit makes the choice that is due, from sums of queries or without") {

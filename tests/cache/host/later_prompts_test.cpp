@@ -121,6 +121,37 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("spans, preambles and questions are attended by each policy as by the naive reference") {
+  for_each_policy([](const char* name, const auto& policy) {
+    if (policy.evict.observes) return;
+    comparison all;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      tape text = conversation(model, seed, seed % 3 == 0 ? kind::peaked : kind::uniform);
+      if (frees_pages(policy)) text.later_prompts.clear();
+      const tape says = with_spans(text, seed);
+      check_against_reference(pinning(policy, seed), says, limits_for(says.size()), false, all);
+    }
+    check_rarely_stopped(name, all);
+  });
+}
+
+TEST_CASE("spans cut anywhere, dropped, rolled back, forked, saved and loaded give the same bits") {
+  for_each_preset([](const char* name, const auto& policy) {
+    if (frees_pages(policy) || policy.evict.observes) return;
+    happened all;
+    for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+      CAPTURE(std::string(name));
+      CAPTURE(seed);
+      check_lives(pinning(policy, seed), with_spans(conversation(model, seed), seed), seed, all);
+    }
+    CAPTURE(std::string(name));
+    CHECK(all.rolled_into > 0);
+    CHECK(all.rolled_before > 0);
+  });
+}
+
 TEST_CASE("boundaries after one token at most are every_token: in prompts, drafts and items that are passed whole") {
   const auto& boundaries = small::focus_each_token;
   const auto every_token =

@@ -255,7 +255,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 8");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 9");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -331,7 +331,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const saved_part policy = part_of(bytes, "policy");
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 8, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 9, 0, 0, 0, 0, 0, 0, 0};  // version
   const unsigned char of_model[] = {
       1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                   // of values

@@ -61,6 +61,37 @@ tape with_whole_items(const Policy& policy, tape says, std::uint64_t seed) {
   return says;
 }
 
+/// The policy with room for questions, and a preamble where it chooses; two of three tell.
+template <class Policy>
+Policy pinning(Policy policy, std::uint64_t seed) {
+  policy.zone.question = seed % 3 == 0 ? 9 : 33;
+  if (seed % 3 > 0) policy.zone.preamble = 25;
+  return policy;
+}
+
+/// The text with spans: a few that are pinned, anywhere, and in most prompts a question; or with messages instead.
+inline tape with_spans(tape says, std::uint64_t seed) {
+  dice random(mixed(seed + 77));
+  std::vector<zoomr::token_range> prompts{{0, says.prompt}};
+  prompts.insert(prompts.end(), says.later_prompts.begin(), says.later_prompts.end());
+  if (seed % 2 == 0) {
+    says.ids[0] = message_id;
+    for (const zoomr::token_range& prompt : prompts) {
+      const index_t second = random.between(prompt.first, std::min(prompt.first + 20, prompt.last - 1));
+      if (!random.chance(20)) says.ids[static_cast<std::size_t>(second)] = message_id;
+    }
+    if (seed % 4 == 0) return says;
+  }
+  for (index_t now = random.between(0, 30); now < says.size() - 1;) {
+    const index_t last = std::min(now + random.between(1, 12), says.size());
+    const auto in = says.prompt_at(now);
+    const bool asks = in && last <= in->last && random.chance(50);
+    says.spans.push_back({{now, last}, asks ? zoomr::span_role::question : zoomr::span_role::pinned});
+    now = random.chance(15) ? last : last + random.between(1, 50);
+  }
+  return says;
+}
+
 /// What has happened in some random lives.
 struct happened {
   index_t rolled_into = 0;    // a later prompt

@@ -33,6 +33,27 @@ struct tape {
       {};             // [tokens]  model positions, to which keys and queries are turned; empty: none is
   bool tells = true;  // the cache is told of these; or else it finds them by itself
   std::vector<reference::whole_item> whole_items = {};
+  std::vector<zoomr::token_span> spans = {};  // their ids are positions
+
+  /// The spans of `count` tokens from `first` on, as an item names them.
+  std::vector<zoomr::token_span> spans_from(index_t first, std::size_t count) const {
+    std::vector<zoomr::token_span> some;
+    for (const zoomr::token_span& span : spans) {
+      const zoomr::token_range ids{std::max(span.ids.first - first, 0),
+                                   std::min(span.ids.last - first, static_cast<index_t>(count))};
+      if (ids.size() > 0) some.push_back({ids, span.role});
+    }
+    return some;
+  }
+  /// The class of a token, with its spans.
+  token_class class_at(index_t position) const {
+    token_class flags = class_of(ids[static_cast<std::size_t>(position)]);
+    for (const zoomr::token_span& span : spans) {
+      if (position < span.ids.first || span.ids.last <= position) continue;
+      flags = flags | (span.role == zoomr::span_role::pinned ? token_class::pinned : token_class::question);
+    }
+    return flags;
+  }
 
   /// The model positions of the tokens from `first` on, as far as there are such tokens.
   std::vector<index_t> positions_from(index_t first, std::size_t count) const {
@@ -71,6 +92,11 @@ struct tape {
     made.ids.erase(made.ids.begin() + erased.first, made.ids.begin() + erased.last);
     if (!positions.empty()) {
       made.positions.erase(made.positions.begin() + erased.first, made.positions.begin() + erased.last);
+    }
+    made.spans.clear();
+    for (zoomr::token_span span : spans) {
+      span.ids = {zoomr::detail::without(erased, span.ids.first), zoomr::detail::without(erased, span.ids.last)};
+      if (span.ids.size() > 0) made.spans.push_back(span);
     }
     made.prompt = zoomr::detail::without(erased, prompt);
     made.later_prompts.clear();
@@ -279,13 +305,16 @@ template <class Cache>
 std::vector<index_t> driver<Cache>::play(const std::vector<part>& parts, fate until) {
   std::vector<zoomr::step_item> items;
   std::vector<std::vector<index_t>> positions;
+  std::vector<std::vector<zoomr::token_span>> spans;
   for (const part& p : parts) {
     const tape& says = *at(p.voice).says;
+    spans.push_back(says.spans_from(tokens(p.voice), p.ids.size()));
     positions.push_back(says.tells ? says.positions_from(tokens(p.voice), p.ids.size()) : std::vector<index_t>{});
     items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     items[i].positions = view<const index_t>(positions[i]);
+    items[i].spans = view<const zoomr::token_span>(spans[i]);
     if (!tables.empty()) items[i].pages = view<const index_t>(*tables[static_cast<std::size_t>(parts[i].voice)]);
   }
   const std::vector<index_t> planned = planned_tokens(items);
@@ -573,7 +602,7 @@ reference::history history_of(const tape& says, float key_scale = 1.0f, float va
   const shape& m = says.numbers.model;
   reference::history made;
   made.model = m;
-  for (const token_id id : says.ids) made.words.classes.push_back(class_of(id));
+  for (index_t t = 0; t < says.size(); ++t) made.words.classes.push_back(says.class_at(t));
   made.words.prompt_end = says.prompt;
   made.later_prompts = says.later_prompts;
   made.whole_items = says.whole_items;

@@ -44,8 +44,18 @@ class reciter {
   /// @return  false if some item has failed
   bool play(const std::vector<part>& parts, fate until = fate::committed) {
     std::vector<zoomr::step_item> items;
-    for (const part& p : parts)
-      items.push_back({at(p.voice).seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
+    std::vector<std::vector<zoomr::token_span>> spans;
+    for (const part& p : parts) {
+      spans.push_back(at(p.voice).says->spans_from(tokens(p.voice), p.ids.size()));
+      items.push_back({at(p.voice).seq,
+                       view<const token_id>(p.ids),
+                       p.prompt_ends,
+                       {},
+                       p.prompt_begins,
+                       {},
+                       p.whole,
+                       view<const zoomr::token_span>(spans.back())});
+    }
     std::vector<index_t> planned(items.size());
     if constexpr (requires { cache_.plan(view<const zoomr::step_item>(items), view<index_t>(planned)); }) {
       cache_.plan(view<const zoomr::step_item>(items), view<index_t>(planned));

@@ -70,7 +70,7 @@ struct device_core {
     if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, stream);
     states.reserve(settings.max_sequences);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
-      states.emplace_back(host_policy.segment, settings.max_tokens, sizes.sequence_pages, sizes.segments);
+      states.emplace_back(host_policy, settings.max_tokens, sizes.sequence_pages, sizes.segments);
       states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
       states.back().heard = sizes.voting.heard;
     }
@@ -149,14 +149,17 @@ struct device_core {
     trim(going_back);
   }
 
-  /// Lists for a table the segments that the device does not have yet. It has them once the step is committed.
+  /// Lists for a table the segments that the device does not have yet, or has pinned where they are not, or not where
+  /// they are. It has them once the step is committed.
   void list_closings(step_table table, index_t id) {
     auto& closings = listed[table].closings;
     const device_sequence& sequence = state(id);
-    for (index_t known = sequence.known_segments; known < sequence.segment_count(); ++known) {
+    const auto list = [&](index_t known) {
       ZOOMR_ASSERT(closings.size() < closings.capacity(), "a table has too few entries for closed segments");
       closings.push_back({id, known, sequence.segments[known], held(sequence)});
-    }
+    };
+    if (!(sequence.known_pins == sequence.pins)) sequence.each_other_pin(list);
+    for (index_t known = sequence.known_segments; known < sequence.segment_count(); ++known) list(known);
   }
 
   static held_slots held(const device_sequence& sequence) {
@@ -225,7 +228,7 @@ struct device_core {
   void commit_item(device_item& item, index_t accepted) {
     device_sequence& sequence = state(item.seq);
     if (accepted == 0) return;
-    sequence.known_segments = sequence.segment_count();
+    sequence.know_segments();
     sequence.known_pages = item.pages;
     commit_tokens(host_policy.segment, sequence, item, step.first_tokens(item, accepted), limits.rollback_depth());
     if (item.prompt || hears_voters<Policy>) {
@@ -236,7 +239,7 @@ struct device_core {
                             item.prompt);
     if (item.prompt || item.goes_on() || item.due.kept > 0) {
       list_closings(step_table::commit, item.seq);
-      sequence.known_segments = sequence.segment_count();
+      sequence.know_segments();
     }
     const bool at_commit = item.chooses_at_commit();
     if ((!item.chooses && !at_commit) || accepted < item.tokens) return;

@@ -96,7 +96,7 @@ struct cache_core {
     pending.reserve(settings.max_sequences);
     room.take_spare(sizes, pool);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
-      states.emplace_back(sizes, policy.segment, settings);
+      states.emplace_back(sizes, policy, settings);
       pending.emplace_back(policy.persists() ? sizes.selection_rows : 0, sizes.most_segments);
     }
   }

@@ -49,8 +49,8 @@ struct sequence_state : token_state {
   query_memory queries;
   statistics stats;
 
-  sequence_state(const layout& sizes, const any_segmenter& segmenter, const config& limits)
-      : token_state(segmenter, limits.max_tokens, sizes.table_pages, sizes.most_segments),
+  sequence_state(const layout& sizes, const any_policy& policy, const config& limits)
+      : token_state(policy, limits.max_tokens, sizes.table_pages, sizes.most_segments),
         summaries(sizes.summary_bytes(sizes.most_segments)),
         most_kept(sizes.kept),
         kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),

@@ -78,7 +78,7 @@ struct layout {
         most_slots(table_pages * page_tokens),
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
-    if (policy.segment.splits) most_segments = sizes.most_segments();
+    most_segments = policy.segment.splits ? sizes.most_segments() : segments_of_spans(sizes);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
@@ -162,6 +162,11 @@ struct layout {
   }
 
  private:
+  // Where spans alone make segments, there are few.
+  static index_t segments_of_spans(const config& sizes) {
+    return (std::min)(sizes.max_tokens, sizes.max_segments > 0 ? sizes.max_segments : 16);
+  }
+
   // An evictor that keeps as many tokens as there can be evicts nothing, and nothing is kept for it. With a pinned
   // prompt there is no other bound than the longest sequence. Queries of a prompt are remembered for a rollback too: at
   // the prompt's end those of the last `observed` tokens must be there, wherever that will be.

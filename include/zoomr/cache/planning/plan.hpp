@@ -121,6 +121,30 @@ inline bool begins_later_prompt(const token_state& state, const step_item& item)
   return item.prompt_begins && state.tokens() > 0;
 }
 
+/// Gives the tokens of an item the classes of their spans, one after the other.
+class span_marks {
+ public:
+  /// @param before  class of the token before the item's first
+  span_marks(view<const token_span> spans, token_class before) : spans_(spans), before_(before) {}
+
+  /// False: no token has such a class.
+  bool any() const { return spans_.size() > 0 || has(before_, span_classes); }
+  /// @param id  number of the token in the item
+  [[gnu::cold, gnu::noinline]] token_class mark(index_t id, token_class of_token) {
+    while (next_ < spans_.size() && spans_[next_].ids.last <= id) ++next_;
+    if (next_ < spans_.size() && spans_[next_].ids.first <= id) {
+      const bool pinned = spans_[next_].role == span_role::pinned;
+      of_token = of_token | (pinned ? token_class::pinned : token_class::question);
+    }
+    return before_ = cut_between(before_, of_token);
+  }
+
+ private:
+  view<const token_span> spans_;
+  token_class before_;
+  index_t next_ = 0;
+};
+
 /// Working memory of whoever feeds tokens to a segmenter, so that none of it is made for each token.
 struct feeding_memory {
   std::vector<std::byte> state;
@@ -162,12 +186,15 @@ inline void plan(planned_item& planned, const any_policy& policy, const token_st
   }
   std::vector<std::byte>& fed = segmenting.state = state.segmenting;
   index_t segments = state.segment_count();
+  span_marks spans(item.spans, state.tokens() > 0 ? state.classes.back() : token_class::plain);
+  const bool marks = spans.any();
   last_choice = (std::max)(last_choice, state.last_prompt_end() - 1);
   while (planned.tokens < count) {
     const index_t position = planned.first + planned.tokens;
     planned_token& token = table[planned.tokens++] = {};
     const token_id id = item.ids[planned.tokens - 1];
-    token.classes = id < limits.classes.size() ? limits.classes[id] : token_class::plain;
+    token.classes = id < limits.classes.size() ? limits.classes[id] & table_classes : token_class::plain;
+    if (marks) token.classes = spans.mark(planned.tokens - 1, token.classes);
     closings& closed = segmenting.closed;
     closed.count = 0;
     policy.segment.feed(fed.data(), token.classes, position, closed);

@@ -33,6 +33,7 @@ class saved_text {
     archive_.section("text", [&] {
       classes(counts);
       later_prompts();
+      if constexpr (reads) state_.renew_pins(policy_.segment);
       moved_positions();
       if constexpr (reads) take_over(counts, same_policy);
       kept();
@@ -48,7 +49,11 @@ class saved_text {
       const index_t count = std::min<index_t>(256, counts.tokens - first);
       if constexpr (!reads) std::copy_n(state_.classes.data() + first, count, chunk);
       archive_.numbers(chunk, count);
-      for (index_t t = 0; reads && t < count; ++t) add(chunk[t], first + t + 1 == counts.prompt_end);
+      for (index_t t = 0; reads && t < count; ++t) {
+        const token_class before = first + t > 0 ? state_.classes.back() : token_class::plain;
+        archive_.expect(chunk[t] == cut_between(before, chunk[t]), "classes of tokens cannot be so");
+        add(chunk[t], first + t + 1 == counts.prompt_end);
+      }
     }
   }
   // The segmenter is fed as it was when the token came.

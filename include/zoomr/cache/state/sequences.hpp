@@ -140,6 +140,31 @@ inline void expect_item(const token_state& stepped, const step_item& item, const
   if (item.positions.size() == 0) expect_positions_left(stepped, item, limits.max_draft_tokens);
 }
 
+/// Checks the spans of an item.
+/// @throws precondition_error if they are empty, or not ascending and disjoint; if the policy cannot end a segment
+///         where they do; or for a question that is not of a prompt, or that the policy's zones have no room for
+[[gnu::cold, gnu::noinline]] inline void expect_spans(const any_policy& policy, const token_state& stepped,
+                                                      const step_item& item) {
+  ZOOMR_EXPECTS(policy.segment.cuts,
+                "begin: an item names spans, but the policy's segmenter has no `cut` to end segments where they do");
+  ZOOMR_EXPECTS(!policy.evict.observes,
+                "begin: an item names spans, but the policy evicts tokens by attention, theirs too");
+  index_t end = 0;
+  for (const token_span& span : item.spans) {
+    ZOOMR_EXPECTS(end <= span.ids.first && span.ids.first < span.ids.last,
+                  "begin: a span has the ids [" + std::to_string(span.ids.first) + ", " +
+                      std::to_string(span.ids.last) + ") of its item, wanted some from " + std::to_string(end) +
+                      " on: spans are ascending and disjoint");
+    end = span.ids.last;
+    if (span.role == span_role::pinned) continue;
+    ZOOMR_EXPECTS(stepped.in_prompt() || begins_later_prompt(stepped, item),
+                  "begin: a span is a question, but the item is not part of a prompt");
+    ZOOMR_EXPECTS(policy.zone.question > 0,
+                  "begin: a span is a question, but the policy pins none: its zones' `question` is the most tokens "
+                  "of one, and 0");
+  }
+}
+
 /// Checks that a later prompt may begin with an item: all that its tokens attend to is there.
 /// @throws precondition_error if not
 inline void expect_beginning(const any_policy& policy, const config& limits, const token_state& state,

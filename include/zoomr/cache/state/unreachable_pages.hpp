@@ -20,8 +20,10 @@ namespace zoomr::inline v0::detail {
 inline index_t unreachable_end(const any_policy& policy, index_t rollback_depth, const token_state& state) {
   const index_t tokens = (std::max)(state.prompt_end, state.tokens() - rollback_depth);
   index_t open_begin = policy.segment.open_begin(state.segmenting.data());
-  for (auto s = state.segments.rbegin(); s != state.segments.rend() && s->closed_at >= tokens; ++s)
+  for (auto s = state.segments.rbegin(); policy.segment.splits && s != state.segments.rend() && s->closed_at >= tokens;
+       ++s) {
     open_begin = s->begin;
+  }
   open_begin = (std::min)(open_begin, tokens);
   const index_t back = policy.zone.back(tokens, state.prompt_end, open_begin);
   return policy.segment.splits ? (std::min)(back, open_begin) : back;

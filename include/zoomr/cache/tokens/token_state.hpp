@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/tokens/moved_positions.hpp>
+#include <zoomr/cache/tokens/pinned_segments.hpp>
 #include <zoomr/core/table.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
@@ -45,10 +46,13 @@ struct token_state {
   index_t evictions_from = 0;  // as of `evictions_begin`, but for later prompts: the first one's end, or later
   index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
   index_t heard = 0;           // more than 0: those after it too, and a choice is made by so many of the last ones
+  bool marked = false;         // some token is in a span, or begins a message
+  pinned_segments pins;        // beside those of pinned spans
 
   /// A new sequence, with room for the longest.
-  token_state(const any_segmenter& segmenter, index_t most_tokens, index_t most_pages, index_t most_segments)
-      : moved(most_tokens), segmenting(segmenter.state_bytes) {
+  token_state(const any_policy& policy, index_t most_tokens, index_t most_pages, index_t most_segments)
+      : moved(most_tokens), segmenting(policy.segment.state_bytes), pins(policy.zone.preamble, policy.zone.question) {
+    const any_segmenter& segmenter = policy.segment;
     classes.reserve(most_tokens);
     later_prompts.reserve(most_later_prompts(most_tokens));
     pages.reserve(most_pages);
@@ -73,6 +77,10 @@ struct token_state {
   bool inside_later_prompt(index_t to) const {
     const auto has = [to](token_range later) { return later.first < to && to < later.last; };
     return std::any_of(later_prompts.begin(), later_prompts.end(), has);
+  }
+  view<const token_range> ended_later_prompts() const {
+    const view<const token_range> begun(later_prompts);
+    return begun.slice(0, begun.size() - (in_later_prompt() ? 1 : 0));
   }
   /// First position of the last prompt.
   index_t last_prompt_begin() const { return later_prompts.empty() ? 0 : later_prompts.back().first; }
@@ -131,10 +139,36 @@ struct token_state {
     segmenter.feed(segmenting.data(), of_token, tokens(), closed);
     if (prompt_ends) end_prompt(segmenter, closed);
     classes.push_back(of_token);
+    marked = marked || has(of_token, token_class::message | span_classes);
     for (index_t c = 0; c < closed.count; ++c) {
       segments.push_back(closed.at[c]);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     }
+    if (marked) pin_closed(segmenter, closed, prompt_ends);
+  }
+
+  /// The pins that classes, prompts and segments call for, of segments that are closed.
+  pinned_segments pins_due() const {
+    pinned_segments due(pins.most_preamble, pins.most_question);
+    const view<const token_class> known(classes);
+    if (!in_first_prompt()) due.find(known, view<const segment>(segments), {0, prompt_end}, ended_later_prompts());
+    return due;
+  }
+  /// Pins the segments that are due, and no others but those of pinned spans.
+  /// @param all  of all segments it is unknown whether they are pinned
+  /// @cost  O(tokens of the last prompts that have ended); where other segments are due than before, all tokens are fed
+  /// again
+  void renew_pins(const any_segmenter& segmenter, bool all = false) {
+    if (!marked) return;
+    const pinned_segments due = pins_due();
+    if (due == pins && !all) return;
+    pins = due;
+    index_t id = 0;
+    feed_again(segmenter, 0, {}, segmenting, [&](const segment& closed) {
+      segments[id] = closed;
+      if (pins.has(id) || is_pinned(closed)) segments[id].split = closed.begin;
+      ++id;
+    });
   }
 
   /// Positions of the prompt whose queries are remembered for its end; where choices read the last queries, of all
@@ -205,6 +239,7 @@ struct token_state {
     after_close.resize(static_cast<std::size_t>(segments.size()) * segmenting.size());
     // By construction every close before `to` is in the table.
     feed_again(segmenter, segment_count(), {}, segmenting, [](const segment&) {});
+    renew_pins(segmenter);
   }
 
   /// Segments that were closed before the token at `position`.
@@ -250,8 +285,9 @@ struct token_state {
     const index_t ends = without(erased, prompt_end);
     for (const index_t last = tokens() - erased.size(); position < last; ++position) {
       const index_t before = position < erased.first ? position : position + erased.size();
+      const token_class of_token = position == erased.first ? class_behind(erased) : classes[before];
       closings endings;
-      segmenter.feed(state.data(), classes[before], position, endings);
+      segmenter.feed(state.data(), of_token, position, endings);
       if (position + 1 == ends) segmenter.end_of_prompt(state.data(), position, endings);
       for (index_t c = 0; c < endings.count; ++c) closed(endings.at[c]);
     }
@@ -268,6 +304,7 @@ struct token_state {
     if (gap || !moved.plain())
       moved.erase(erased, gap ? 0 : model_position(erased.last) - model_position(erased.first));
     evictions_from = without(erased, in_prompt() ? evictions_from : last_eviction(every));
+    classes[erased.last] = class_behind(erased);
     classes.erase(classes.begin() + erased.first, classes.begin() + erased.last);
     if (freed_pages > 0) rollback_floor = least_tokens();
     // Nothing is remembered of the token that ends a prompt now.
@@ -295,6 +332,7 @@ struct token_state {
       segments.push_back(closed);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     });
+    renew_pins(segmenter, true);
   }
 
   /// Makes this new sequence one with the tokens of another; its pages are in two tables from then on: the caller
@@ -309,7 +347,8 @@ struct token_state {
 
   /// Becomes a new sequence, which no handle of the old one names; pages are the caller's to give back.
   void forget_tokens(const any_segmenter& segmenter) {
-    open = stale_summaries = unclassified = false;
+    open = stale_summaries = unclassified = marked = false;
+    pins.preamble = pins.question = {};
     ++generation;
     prompt_end = -1;
     classes.clear();
@@ -324,6 +363,24 @@ struct token_state {
   }
 
  private:
+  bool is_pinned(const segment& closed) const { return has(classes[closed.begin], token_class::pinned); }
+  // After a token has closed segments: those of pinned spans, and where a prompt ends or one that lies in a prompt
+  // closes after its end, what else is due.
+  [[gnu::cold, gnu::noinline]] void pin_closed(const any_segmenter& segmenter, const closings& closed,
+                                               bool prompt_ends) {
+    for (index_t c = 0; c < closed.count; ++c) {
+      segment& added = segments[segment_count() - closed.count + c];
+      if (is_pinned(added)) added.split = added.begin;
+    }
+    if (prompt_ends || (closed.count > 0 && closed.at[0].begin < last_prompt_end())) renew_pins(segmenter);
+  }
+  // The class of the token behind a span, if that is erased: spans begin and end where they did.
+  token_class class_behind(token_range erased) const {
+    const token_class behind = classes[erased.last];
+    if (!marked) return behind;
+    const token_class before = erased.first > 0 ? classes[erased.first - 1] : token_class::plain;
+    return cut_between(before, behind);
+  }
   // The rollback floor after a rollback that loses no queries.
   index_t floor_with_queries(index_t to) const {
     return to < rollback_floor ? (std::min)(to, least_with_queries()) : rollback_floor;

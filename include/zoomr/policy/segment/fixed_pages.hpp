@@ -25,6 +25,10 @@ struct fixed_pages {
     open.begin = end;
   }
   ZOOMR_HD constexpr void end_of_prompt(state&, index_t, closings&) const {}
+  ZOOMR_HD constexpr void cut(state& open, index_t position, closings& out) const {
+    if (open.begin < position) out.add({open.begin, position, position, open.begin, position, position});
+    open.begin = position;
+  }
   ZOOMR_HD constexpr index_t open_begin(const state& open) const { return open.begin; }
   constexpr const char* problem() const { return longest < 1 ? "fixed_pages: longest must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }

@@ -36,6 +36,10 @@ struct sentences {
     open.begin = open_begin(open);
     if (open.begin <= position) close(open, position + 1, position, out);
   }
+  ZOOMR_HD constexpr void cut(state& open, index_t position, closings& out) const {
+    open.begin = open_begin(open);
+    if (open.begin < position) close(open, position, position, out);
+  }
   ZOOMR_HD constexpr index_t open_begin(const state& open) const { return open.begin < 0 ? ~open.begin : open.begin; }
   constexpr const char* problem() const { return longest < 1 ? "sentences: longest must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }

@@ -76,6 +76,9 @@ struct thoughts {
     open.generated = true;
     if (open.in == part::text && open.begin <= position) close(open, position + 1, position, out);
   }
+  ZOOMR_HD constexpr void cut(state& open, index_t position, closings& out) const {
+    if (open.begin < position) close(open, position, position, out);
+  }
   ZOOMR_HD constexpr index_t open_begin(const state& open) const { return open.begin; }
   constexpr const char* problem() const {
     return longest < 1 || prompt_piece < 1 ? "thoughts: longest and prompt_piece must be at least 1" : nullptr;

@@ -6,11 +6,13 @@
 
 namespace zoomr::inline v0 {
 
-/// Never closes a segment. The open one begins at 0, so that `zones{.open = unlimited}` attends everything.
+/// Never closes a segment but at the ends of spans (`step_item::spans`). The open one begins at 0 all the same, so that
+/// `zones{.open = unlimited}` attends everything.
 struct unsegmented {
   using role = role::segmenter;
   static constexpr const char* name = "unsegmented";
   struct state {
+    index_t begin = 0;  // where the last span has begun or ended
     friend constexpr bool operator==(const state&, const state&) = default;
   };
 
@@ -18,6 +20,10 @@ struct unsegmented {
 
   ZOOMR_HD constexpr void feed(state&, token_class, index_t, closings&) const {}
   ZOOMR_HD constexpr void end_of_prompt(state&, index_t, closings&) const {}
+  ZOOMR_HD constexpr void cut(state& open, index_t position, closings& out) const {
+    if (open.begin < position) out.add({open.begin, position, position, open.begin, position, position});
+    open.begin = position;
+  }
   ZOOMR_HD constexpr index_t open_begin(const state&) const { return 0; }
   friend constexpr bool operator==(const unsegmented&, const unsegmented&) = default;
 };

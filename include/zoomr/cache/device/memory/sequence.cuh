@@ -6,7 +6,8 @@
 #include <zoomr/cache/device/eviction/eviction_state.cuh>
 #include <zoomr/cache/state/step_items.hpp>
 
-#include <vector>  // std::vector
+#include <algorithm>  // std::max, std::min
+#include <vector>     // std::vector
 
 namespace zoomr::inline v0::detail {
 
@@ -24,8 +25,30 @@ struct device_sequence : token_state {
   std::vector<placed_choice> choices;  // those that can still be gone back to, oldest first
   bool dropped = false;                // an older one was dropped
   index_t known_segments = 0;          // in the device's table, and summarised
+  pinned_segments known_pins;          // as the device has these
   index_t known_pages = 0;             // of its page table: those before it are on the device
   carried_sums sums;                   // only for an evictor that accumulates
+
+  /// The device has all segments that there are.
+  void know_segments() {
+    known_segments = segment_count();
+    known_pins = pins;
+  }
+  /// visit(id) for each segment that the device has and that is pinned, unless it has it so; or is not, likewise.
+  template <class Visit>
+  void each_other_pin(Visit visit) const {
+    const auto each = [&](const pinned_segments& pinned, const pinned_segments& other) {
+      const auto visit_range = [&](token_range ids, index_t from) {
+        for (index_t id = (std::max)(ids.first, from); id < (std::min)(ids.last, known_segments); ++id) {
+          if (!other.has(id)) visit(id);
+        }
+      };
+      visit_range(pinned.preamble, 0);
+      visit_range(pinned.question, pinned.preamble.last);
+    };
+    each(known_pins, pins);
+    each(pins, known_pins);
+  }
 
   /// Position of the token that made the active choice; -1: there is none.
   index_t last_choice() const { return choices.empty() ? -1 : choices.back().position; }
@@ -58,12 +81,14 @@ struct device_sequence : token_state {
     for (placed_choice& choice : choices) choice.place = mine * ring + choice.place % ring;
     dropped = other.dropped;
     known_segments = other.known_segments;
+    known_pins = other.known_pins;
     known_pages = other.known_pages;
     sums = other.sums;
   }
   /// It is closed.
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
+    known_pins = pins;
     choices.clear();
     dropped = false;
     known_segments = known_pages = 0;

@@ -43,6 +43,7 @@ struct device_sizes {
   index_t page_bits = 4;        // a page has 2^page_bits tokens
   kv_strides strides;           // of pages, KV heads and tokens, for keys as for values
   index_t segments = 0;         // of one sequence
+  index_t pins = 0;             // of these, how many a step may pin and no longer pin, at most
   index_t summary_numbers = 0;  // of one segment in one KV lane
   index_t layer_rows = 0;       // rows of a selection in one layer
   index_t place_rows = 0;       // rows of one place
@@ -87,6 +88,8 @@ struct device_sizes {
     if (tiered) page_parts = model.kv_heads / host.blocks.heads;
     while (1 << part_bits < page_parts) ++part_bits;
     segments = host.most_segments;
+    const std::int64_t pinned = std::int64_t{policy.zone.preamble} + policy.zone.question;
+    pins = 2 * static_cast<index_t>((std::min)(std::int64_t{segments}, pinned));
     tokens = limits.max_tokens;
     window = host.window;
     kept = host.kept;
@@ -195,8 +198,9 @@ struct device_sizes {
   index_t score_blocks() const { return std::min<index_t>(64, segments / 128 + 1); }
   /// Of one token under one row: details and summary of each segment, and two zones.
   ZOOMR_HD index_t most_ranges() const { return 2 * segments + 2; }
-  /// Closed segments for which one table has room; `list_closings` asserts that they suffice.
-  index_t most_closings() const { return max_batched_tokens + 3 * sequences; }
+  /// Closed segments for which one table has room, and those that are pinned or no longer are; `list_closings` asserts
+  /// that they suffice.
+  index_t most_closings() const { return max_batched_tokens + (3 + pins) * sequences; }
   /// Pages that hold so many slots.
   ZOOMR_HD index_t pages_of(index_t slots) const {
     return (slots >> page_bits) + ((slots & ((1 << page_bits) - 1)) != 0 ? 1 : 0);

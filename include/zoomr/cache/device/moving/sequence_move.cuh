@@ -104,7 +104,7 @@ class sequence_move : choice_move<Policy, T> {
     become(to, from, device_.limits, device_.sizes.remembered, host_.sizes.query_parts > 0);
     take_pages(from, to, device_.stock);
     to.known_pages = static_cast<index_t>(to.pages.size());
-    to.known_segments = to.segment_count();
+    to.know_segments();
     to.sums = {parts.summed, 0};
     each_page(to, from, [&](T* of_device, T* of_host, std::int64_t stride, index_t width, index_t rows) {
       copy_rows(of_device, bytes_of(stride), of_host, bytes_of(width), bytes_of(width), rows, stream_);
