@@ -58,6 +58,7 @@ std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t voc
   add("<thought>", thought_begin), add("</thought>", thought_end);
   add("<summary>", summary_begin), add("</summary>", summary_end);
   add("<|begin_of_summary|>", summary_begin), add("<|end_of_summary|>", summary_end);
+  for (const char* mark : {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "[INST]"}) add(mark, message);
   for (const std::string& text : delimiters)
     for (const token_id id : delimiter_ids(words, text)) classify_as(id, delimiter);
   return classes;

@@ -165,6 +165,12 @@ class replay : public replayed {
   // The tokens of the newest question: what spans name of a prompt, or else the whole last prompt if a message begins
   // in it.
   zoomr::token_range question_in(const std::vector<zoomr::token_range>& prompts) const {
+    const zoomr::token_range found = named_question(prompts);
+    if (found.last > 0 || prompts.empty()) return found;
+    const zoomr::token_range& last = prompts.back();
+    return past_.words.find(token_class::message, last.first) < last.last ? last : zoomr::token_range{0, 0};
+  }
+  zoomr::token_range named_question(const std::vector<zoomr::token_range>& prompts) const {
     zoomr::token_range found{0, 0};
     for (const zoomr::token_range& prompt : prompts) {
       index_t first = -1, last = -1;
@@ -175,9 +181,7 @@ class replay : public replayed {
       }
       if (first >= 0) found = {first, last + 1};
     }
-    if (found.last > 0 || prompts.empty()) return found;
-    const zoomr::token_range& last = prompts.back();
-    return past_.words.find(token_class::message, last.first) < last.last ? last : zoomr::token_range{0, 0};
+    return found;
   }
   // Whole segments of the first tokens, up to the first one with text of the second message, if that begins early
   // enough; else of the first message.
@@ -322,7 +326,7 @@ class replay : public replayed {
   void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
     const std::vector<segment>& known_segments = segments_at(now);
     const std::vector<float> weights = zoomr_test::voter_weights(model());
-    const index_t first = std::max(0, now.position + 1 - heard());
+    const index_t first = std::max(0, heard_from(now));
     std::vector<double> sums(votes.size(), 0.0);
     double doubt = 0;
     for (index_t row = 0; row < model().layers * model().heads; ++row) {
@@ -373,9 +377,17 @@ class replay : public replayed {
       votes[i] = {std::floor(share + 0.5), 1 + share * (4 * doubt + 1e-6)};
     }
   }
-  index_t heard() const {
-    if constexpr (requires { policy_.aggregate.queries; }) return policy_.aggregate.queries;
-    return 1;
+  // The last queries; or all from the begin of a question that spans name, if they are few enough.
+  index_t heard_from(const moment& now) const {
+    index_t from = now.position;
+    if constexpr (requires { policy_.aggregate.queries; }) from = now.position + 1 - policy_.aggregate.queries;
+    if constexpr (requires { policy_.aggregate.question; }) {
+      const zoomr::token_range question = named_question(prompts_before(now.position + (now.prompt ? 1 : 0)));
+      const index_t begin = std::max(question.first, question.last - policy_.zone.question);
+      const bool near = begin > now.position - policy_.aggregate.question;
+      if (policy_.zone.question > 0 && question.last > 0 && begin < from && near) from = begin;
+    }
+    return from;
   }
 
   // How far float may be off a votes.

@@ -133,8 +133,9 @@ class any_aggregator {
   scope per = scope::sequence;
   votes_t least = 0;
   bool counts = false;
-  index_t queries = 0;  // more than 0: so many count, by `add_shares`; 0: by `add`
-  bool weighs = false;  // voters alone, by `add_weighted`
+  index_t queries = 0;   // more than 0: so many count, by `add_shares`; 0: by `add`
+  index_t question = 0;  // so many may count where spans name a question
+  bool weighs = false;   // voters alone, by `add_weighted`
 
   /// It counts heads that have a weight in `config.voters` alone.
   bool asks_voters() const { return queries > 0 || weighs; }

@@ -179,6 +179,7 @@ class any_aggregator_of final : public any_aggregator {
     least = Aggregator::least;
     counts = Aggregator::counts;
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
+    if constexpr (requires { aggregator.question; }) question = aggregator.question;
     weighs = weighing_aggregator<Aggregator>;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,

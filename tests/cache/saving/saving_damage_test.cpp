@@ -354,7 +354,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
   CHECK(kinds ==
         "model 84\npolicy " + std::to_string(policy.length) +
-            "\ncounts 156\nclasses 40\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+            "\ncounts 156\nclasses 80\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
             "noted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;

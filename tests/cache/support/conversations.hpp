@@ -66,6 +66,7 @@ template <class Policy>
 Policy pinning(Policy policy, std::uint64_t seed) {
   policy.zone.question = seed % 3 == 0 ? 9 : 33;
   if (seed % 3 > 0) policy.zone.preamble = 25;
+  if constexpr (requires { policy.aggregate.question; }) policy.aggregate.question = seed % 2 == 0 ? 11 : 25;
   return policy;
 }
 

@@ -111,7 +111,7 @@ inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
   part("counts", 156);
 
   at = sections.at(1).begin;
-  part("classes", tokens);
+  part("classes", 2 * tokens);
   part("later", 4 + 8 * number(0));
   part("moved", 4 + 8 * number(0));
   part("kept", 4 * lanes * kept);

@@ -48,7 +48,7 @@ struct layout {
   index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
   index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice reads
                                // several, last queries at any time; 0: none
-  index_t heard = 0;           // last queries by which a choice is made; 0: those of the token that chooses alone
+  index_t heard = 0;           // last queries by which a choice is made, at most; 0: those of the token alone
   index_t voters = 0;          // heads whose queries these are
   index_t key_lanes = 0;       // KV lanes of voters whose keys are kept beside the pages
   bool rounded_keys = false;   // these are rounded to blocks of q8_0
@@ -201,7 +201,7 @@ struct layout {
   // Where a choice reads several queries, those that a rollback leaves must be there. No such policy evicts by
   // attention, which would matter here too.
   void size_voting(const any_policy& policy, const config& sizes) {
-    heard = (std::min)(policy.aggregate.queries, sizes.max_tokens);
+    heard = (std::min)((std::max)(policy.aggregate.queries, policy.aggregate.question), sizes.max_tokens);
     voters = voter_table::count(sizes.voters);
     remembered =
         static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));

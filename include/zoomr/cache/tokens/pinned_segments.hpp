@@ -63,19 +63,14 @@ inline bool begins_message(view<const token_class> classes, token_range tokens) 
   return false;
 }
 
-/// The tokens of the newest question: those that spans name of a prompt, or where none has any the whole last prompt,
-/// if a message begins in it. Prompts that have ended.
+/// The tokens of the newest question that spans name in a prompt which has ended.
 /// @param later  [later prompts]  ascending
+/// @return       none: there is none
 /// @cost  O(tokens of these prompts)
-inline token_range question_of(view<const token_class> classes, token_range first, view<const token_range> later) {
-  for (index_t i = later.size(); i > 0; --i) {
-    const token_range named = named_question(classes, later[i - 1]);
-    if (named.size() > 0) return named;
-  }
-  const token_range named = named_question(classes, first);
-  if (named.size() > 0) return named;
-  const token_range last = later.size() > 0 ? later[later.size() - 1] : first;
-  return begins_message(classes, last) ? last : token_range{};
+inline token_range named_question(view<const token_class> classes, token_range first, view<const token_range> later) {
+  token_range named;
+  for (index_t i = later.size(); i > 0 && named.size() == 0; --i) named = named_question(classes, later[i - 1]);
+  return named.size() > 0 ? named : named_question(classes, first);
 }
 
 /// Segments by id. One that is pinned has no details: all of it is summary tokens, which every query attends.
@@ -84,18 +79,25 @@ struct pinned_segments {
   index_t most_question = 0;  // zones::question
   token_range preamble;
   token_range question;
+  index_t question_begin = -1;  // its first token's position, if spans name it
 
   pinned_segments() = default;
   pinned_segments(index_t preamble_tokens, index_t question_tokens)
       : most_preamble(preamble_tokens), most_question(question_tokens) {}
 
-  /// Finds both; arguments as of `question_of`.
+  /// Finds both. Without a named question it is the last prompt, if a message begins in it.
+  /// @param first, later  prompts that have ended
   void find(view<const token_class> classes, view<const segment> segments, token_range first,
             view<const token_range> later) {
     if (most_preamble > 0) preamble = preamble_of(classes.slice(first.first, first.last), segments, most_preamble);
     if (most_question == 0) return;
-    const token_range tokens = question_of(classes, first, later);
-    question = segments_in(segments, {(std::max)(tokens.first, tokens.last - most_question), tokens.last});
+    token_range tokens = named_question(classes, first, later);
+    const bool named = tokens.size() > 0;
+    if (!named) tokens = later.size() > 0 ? later[later.size() - 1] : first;
+    if (!named && !begins_message(classes, tokens)) return;
+    tokens.first = (std::max)(tokens.first, tokens.last - most_question);
+    question = segments_in(segments, tokens);
+    if (named) question_begin = tokens.first;
   }
   bool has(index_t id) const {
     return (preamble.first <= id && id < preamble.last) || (question.first <= id && id < question.last);

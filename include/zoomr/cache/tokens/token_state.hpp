@@ -46,6 +46,7 @@ struct token_state {
   index_t evictions_from = 0;  // as of `evictions_begin`, but for later prompts: the first one's end, or later
   index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
   index_t heard = 0;           // more than 0: those after it too, and a choice is made by so many of the last ones
+  index_t always_heard = 0;    // of these, how many count where no question is among them
   bool marked = false;         // some token is in a span, or begins a message
   pinned_segments pins;        // beside those of pinned spans
 
@@ -53,6 +54,7 @@ struct token_state {
   token_state(const any_policy& policy, index_t most_tokens, index_t most_pages, index_t most_segments)
       : moved(most_tokens), segmenting(policy.segment.state_bytes), pins(policy.zone.preamble, policy.zone.question) {
     const any_segmenter& segmenter = policy.segment;
+    always_heard = policy.aggregate.queries;
     classes.reserve(most_tokens);
     later_prompts.reserve(most_later_prompts(most_tokens));
     pages.reserve(most_pages);
@@ -186,6 +188,13 @@ struct token_state {
   void remember_queries(index_t first, bool known, index_t records) {
     if (!known && heard > 0 && queries_from < first) rollback_floor = (std::max)(rollback_floor, first + 1);
     queries_from = (std::max)(queries_from, tokens() - (known ? records : 0));
+  }
+  /// The first position whose query counts where the token at `position` chooses.
+  index_t heard_from(index_t position) const {
+    const index_t last = position + 1 - (std::min)(always_heard, heard), most = position + 1 - heard;
+    const index_t question = pins.question_begin;
+    const index_t first = question >= 0 && question >= most ? (std::min)(question, last) : last;
+    return (std::max)({first, queries_from, 0});
   }
   /// The fewest tokens at which the next one chooses by as many queries as if no more had ever come.
   index_t least_with_queries() const { return queries_from > 0 ? queries_from + heard - 1 : 0; }
@@ -348,7 +357,7 @@ struct token_state {
   /// Becomes a new sequence, which no handle of the old one names; pages are the caller's to give back.
   void forget_tokens(const any_segmenter& segmenter) {
     open = stale_summaries = unclassified = marked = false;
-    pins.preamble = pins.question = {};
+    pins = {pins.most_preamble, pins.most_question};
     ++generation;
     prompt_end = -1;
     classes.clear();

@@ -25,6 +25,7 @@ struct head_posterior {
   static constexpr bool counts = true;
 
   index_t queries = 16;
+  index_t question = 0;  // so many instead, back to the question that spans name, as long as its first token is in them
 
   /// What a share counts as, in ln.
   ZOOMR_HD float counted(float share) const { return is_nan(share) || share > -87.0f ? share : -87.0f; }
@@ -46,9 +47,13 @@ struct head_posterior {
   }
 
   constexpr const char* problem() const {
-    return queries < 1 ? "head_posterior: queries must be at least 1, the asking token's" : nullptr;
+    if (queries < 1) return "head_posterior: queries must be at least 1, the asking token's";
+    return question < 0 ? "head_posterior: question cannot be negative" : nullptr;
   }
-  static constexpr void each_field(auto& self, auto visit) { visit("queries", self.queries); }
+  static constexpr void each_field(auto& self, auto visit) {
+    visit("queries", self.queries);
+    visit("question", self.question);
+  }
   friend constexpr bool operator==(const head_posterior&, const head_posterior&) = default;
 };
 

@@ -12,8 +12,7 @@ namespace zoomr::inline v0::detail {
 
 /// Last queries by which the token at `position` chooses; 0: no heads vote.
 inline index_t heard_queries(const device_sequence& sequence, index_t position) {
-  if (sequence.heard == 0) return 0;
-  return position + 1 - (std::max)({position + 1 - sequence.heard, sequence.queries_from, 0});
+  return sequence.heard == 0 ? 0 : position + 1 - sequence.heard_from(position);
 }
 
 /// One token of an item. The first pass sets where a choice goes that stays active; the second reads it there.

@@ -67,9 +67,7 @@ class token_queries {
   }
 
   /// Positions of the last queries by which heads vote, this token's included.
-  token_range heard() const {
-    return {(std::max)({position_ + 1 - core_.sizes.heard, state_.queries_from, 0}), position_ + 1};
-  }
+  token_range heard() const { return {state_.heard_from(position_), position_ + 1}; }
   /// The voters' queries at one of them.  [voters, head_dim]
   /// @pre  of a prompt, and of an item whose commit chooses, they are committed, or still kept for the step
   view<const float, 2> of_voters(index_t position) {
