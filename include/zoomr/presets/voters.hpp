@@ -2,7 +2,8 @@
 // L5. A few heads, whose weights were learnt for the model, vote which segments are needed: config.voters.
 // Source: zoomr; retrieval heads, arXiv:2404.15574, weighted as in QRHead, arXiv:2506.09944, but at every token, by
 // keys that stay, and for the other heads. Decided here: the last 16 queries score; the smallest set with nine tenths
-// of the posterior is read, at most 4 segments; sinks = 4, recent = 64.
+// of the posterior is read, at most 4 segments; sinks = 4, recent = 64; of a conversation the preamble and the question
+// are pinned, each in 128 tokens.
 #pragma once
 
 #include <zoomr/policy/aggregate/head_posterior.hpp>
@@ -18,11 +19,12 @@ namespace zoomr::inline v0::presets {
 /// Thoughts, those of the prompt too: all summaries are attended, and of the details what the voters find.
 inline constexpr auto zoomr_voters =
     compose(thoughts{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
-            zones{.sinks = 4, .recent = 64, .open = unlimited}, placement{.details_on_host = true});
+            zones{.sinks = 4, .recent = 64, .open = unlimited, .preamble = 128, .question = 128},
+            placement{.details_on_host = true});
 
 /// Sentences.
 inline constexpr auto sentence_voters =
     compose(sentences{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
-            zones{.sinks = 4, .recent = 64}, placement{.details_on_host = true});
+            zones{.sinks = 4, .recent = 64, .preamble = 128, .question = 128}, placement{.details_on_host = true});
 
 }  // namespace zoomr::inline v0::presets
