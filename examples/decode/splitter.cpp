@@ -66,6 +66,7 @@ splitter::splitter(const std::string& pattern, split_keeps keeps, const std::str
   code_.reset(compiled(pattern, error, at));  // as it is given, so that a complaint names the right byte
   if (code_) code_.reset(compiled(with_white_space(pattern), error, at));
   if (!code_) fail(where, ": the pattern ", shown(pattern), " is wrong at byte ", at, ": ", message(error));
+  stand_ins_ = stand_ins(pattern);
 }
 
 bool splitter::may_match_nothing() const {
@@ -74,8 +75,8 @@ bool splitter::may_match_nothing() const {
   return may != 0;
 }
 
-std::optional<splitter::place> splitter::next(std::string_view text, std::size_t done, matching& with) const {
-  const int result = with.match(code_.get(), text, done);
+std::optional<splitter::place> splitter::next(std::string_view known, std::size_t done, matching& with) const {
+  const int result = with.match(code_.get(), known, done);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0) fail("the tokenizer's pattern gives up on this text: ", message(result));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(with.found_.get());  // [begin, end)

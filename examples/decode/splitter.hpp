@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts text into pieces with a regular expression, as tokenizer.json writes them down: PCRE2 with
-// Unicode classes, \s as Unicode's property White_Space. What a pattern may cost is bounded, since it is a stranger's:
-// 256 steps wherever a match may begin, and where that is not enough, 10 million steps together and 64 for each byte of
-// the text; 64 MiB of memory; 64 KiB of pattern.
+// Unicode classes, \s as Unicode's property White_Space; a character that PCRE2 is too old to know has the category
+// that utf8proc says. What a pattern may cost is bounded, since it is a stranger's: 256 steps wherever a match may
+// begin, and where that is not enough, 10 million steps together and 64 for each byte of the text; 64 MiB of memory; 64
+// KiB of pattern.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -12,6 +13,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange
+
+#include "stand_ins.hpp"
 
 // Of pcre2.h, which splitter.cpp includes.
 struct pcre2_real_code_8;
@@ -57,8 +60,9 @@ class splitter {
   bool may_match_nothing() const;
 
  private:
-  // The first match in text[done, ...), not empty.
-  std::optional<place> next(std::string_view text, std::size_t done, matching& with) const;
+  // The first match in known[done, ...), not empty.
+  // @param known  a text with stand-ins
+  std::optional<place> next(std::string_view known, std::size_t done, matching& with) const;
 
   struct release {
     void operator()(pcre2_real_code_8* code) const;
@@ -67,6 +71,7 @@ class splitter {
   };
 
   std::unique_ptr<pcre2_real_code_8, release> code_;
+  stand_ins stand_ins_;
   split_keeps keeps_;
 };
 
@@ -92,9 +97,11 @@ bool splitter::operator()(std::string_view text, matching& with, Visit visit) co
     return !wanted || first >= last || visit(text.substr(first, last - first));
   };
   with.left_ += 64 * text.size();
+  const auto replaced = stand_ins_.in(text);
+  const std::string_view known = replaced ? *replaced : text;
   std::size_t done = 0;
   while (done < text.size()) {
-    const auto found = next(text, done, with);
+    const auto found = next(known, done, with);
     if (!found) break;
     const std::size_t before = std::exchange(done, found->end);
     if (keeps_.joined && !visit(text.substr(before, done - before))) return false;
@@ -108,8 +115,10 @@ template <class Visit>
 void splitter::each_match(std::string_view text, Visit visit) const {
   matching with(*this);
   with.left_ += 64 * text.size();
+  const auto replaced = stand_ins_.in(text);
+  const std::string_view known = replaced ? *replaced : text;
   for (std::size_t done = 0; done < text.size();) {
-    const auto found = next(text, done, with);
+    const auto found = next(known, done, with);
     if (!found) return;
     visit(*found);
     done = found->end;

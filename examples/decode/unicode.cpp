@@ -11,19 +11,6 @@ namespace {
 
 using code_point = utf8proc_int32_t;
 
-struct character {
-  code_point code;
-  std::size_t bytes;
-};
-
-character character_at(std::string_view text, std::size_t at) {
-  character found{};
-  found.bytes =
-      static_cast<std::size_t>(utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                                static_cast<utf8proc_ssize_t>(text.size() - at), &found.code));
-  return found;
-}
-
 // The property White_Space: separators, and the controls among them.
 bool is_white_space(code_point code) {
   if ((code >= 0x09 && code <= 0x0d) || code == 0x85) return true;
@@ -61,6 +48,14 @@ std::string to_utf8(const std::vector<code_point>& text, std::size_t length) {
 }
 
 }  // namespace
+
+character character_at(std::string_view text, std::size_t at) {
+  character found{};
+  found.bytes =
+      static_cast<std::size_t>(utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                                                static_cast<utf8proc_ssize_t>(text.size() - at), &found.code));
+  return found;
+}
 
 std::size_t white_space_end(std::string_view text, std::size_t at) {
   while (at < text.size()) {

@@ -3,10 +3,18 @@
 #pragma once
 
 #include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
 namespace decode {
+
+struct character {
+  std::int32_t code;
+  std::size_t bytes;
+};
+/// That which begins at text[at].
+character character_at(std::string_view text, std::size_t at);
 
 /// Byte at which the white space that begins at text[at] ends; `at` if there is none.
 std::size_t white_space_end(std::string_view text, std::size_t at);

@@ -119,8 +119,9 @@ TEST_CASE("tokens that end sentences, under both rules for marks") {
   CHECK(before_blank[all.size()] == blank);  // a turn that ends ends its last sentence
 }
 
-// The same rule in PCRE2's words, whose tables are its own. On the left a tail of marks that one of another script is
-// in, or an empty line; on the right marks alone.
+// The same rule in PCRE2's words, whose tables are its own: since the pattern names a character by its number, others
+// have no stand-in. On the left a tail of marks that one of another script is in, or an empty line; on the right marks
+// alone.
 class reference {
  public:
   token_class operator()(std::string_view text, mark_rule rule) {
@@ -142,7 +143,7 @@ class reference {
   }
   static constexpr const char* around = R"(\s\p{Pe}\p{Pf}\p{Pi}"'*)";
 
-  pattern sure_{std::string("^(?s:.*[^") + around + R"(.!?…\p{Sentence_Terminal}])?+[)" + around +
+  pattern sure_{std::string("^(?s:.*[^") + around + R"(.!?\x{2026}\p{Sentence_Terminal}])?+[)" + around +
                 R"(.!?…]*+\p{Sentence_Terminal}|(?>\r\n?|\n)[\r\n])"};
   pattern alone_{std::string("^[") + around + "]*+[.!?…][" + around + R"(.!?…]*+\z)"};
   pattern first_{R"(^\s)"}, last_{R"(\s\z)"};

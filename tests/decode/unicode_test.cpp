@@ -92,6 +92,31 @@ TEST_CASE("white space is Unicode's, around added tokens and in patterns") {
   CHECK(pieces == std::vector<std::string>{"a\xe1\xa0\x8e", spaces, others});
 }
 
+TEST_CASE("characters that the system's PCRE2 may be too old to know are of their category, and themselves") {
+  // Of Unicode 15, which Debian 12's PCRE2 lacks and its utf8proc has.
+  const std::string letter = "\U00031350", mark = "\u0cf3", digit = "\U00011f51", sign = "\U0001f6dc";
+  const auto pieces_of = [](const char* pattern, const std::string& text) {
+    const splitter split(pattern, {}, "pattern");
+    splitter::matching matching(split);
+    std::vector<std::string> pieces;
+    split(text, matching, [&](std::string_view piece) { return pieces.emplace_back(piece), true; });
+    return pieces;
+  };
+  using pieces = std::vector<std::string>;
+  CHECK(pieces_of(R"(\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+|\s+)",
+                  "a" + letter + "\u00e9" + digit + "7" + sign + "!" + mark + " ") ==
+        pieces{"a" + letter + "\u00e9", digit + "7", sign + "!" + mark, " "});
+  CHECK(pieces_of(R"([\P{L}]+|\p{Cn}+)", "1" + letter + digit) == pieces{"1", letter, digit});
+  CHECK(pieces_of(R"(\p{M}+|\p{Han}+|\w+)", letter + mark + digit) == pieces{letter, mark, digit});
+  const std::string named = "a" + letter + sign;  // a pattern that names a character means that one
+  CHECK(pieces_of(("[" + letter + sign + "]").c_str(), named) == pieces{"a", letter, sign});
+  CHECK(pieces_of(R"(\x{1f6dc})", named) == pieces{"a" + letter, sign});
+
+  const char* replaces = R"({"normalizer":{"type":"Replace","pattern":{"Regex":"\\p{So}"},"content":"the"}})";
+  const tokenizer words = changed("gpt2", parse_json(replaces, "changes"));
+  CHECK(words.encode("a " + sign) == words.encode("a the"));
+}
+
 TEST_CASE("normal forms, also of texts with many marks") {
   CHECK(normalized("e\u0301 \u2126 \ufb01 \u1112\u1161\u11ab", normal_form::nfc) == "\u00e9 \u03a9 \ufb01 \ud55c");
   CHECK(normalized("\u00e9\u0323 \ufb01", normal_form::nfd) == "e\u0323\u0301 \ufb01");

@@ -8,7 +8,9 @@
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
 
-#include <cstdlib>  // std::abort
+#include <cstdlib>   // std::abort
+#include <optional>  // std::optional
+#include <utility>   // std::exchange
 
 namespace {
 
@@ -37,23 +39,25 @@ void go_on(Cache& cache, sequence seq) {
   step.commit();
 }
 
-template <class Policy>
-void load(const Policy& policy, const saved_bytes& bytes) {
-  kv_cache cache(model, policy, limits());
+// One cache for all inputs, which is ten times faster than a new one for each, and sees what a refusal leaves behind.
+template <auto Policy>
+void load(const saved_bytes& bytes) {
+  static kv_cache cache(model, Policy, limits());
   const index_t before = zoomr_test::limits_for(96).max_tokens;
+  std::optional<sequence> open;
   try {
     zoomr_test::memory_source source(bytes);
-    const sequence seq = cache.load(source);
-    const saved_bytes again = zoomr_test::saved(cache, seq);
+    open = cache.load(source);
+    const saved_bytes again = zoomr_test::saved(cache, *open);
     zoomr_test::memory_source second(again);
-    cache.close(seq);
-    const sequence other = cache.load(second);
-    if (zoomr_test::saved(cache, other) != again) std::abort();
-    if (cache.tokens(other) < before) go_on(cache, other);
-    if (cache.tokens(other) > 0) cache.rollback(other, cache.tokens(other));
-    cache.close(other);
+    cache.close(*std::exchange(open, std::nullopt));
+    open = cache.load(second);
+    if (zoomr_test::saved(cache, *open) != again) std::abort();
+    if (cache.tokens(*open) < before) go_on(cache, *open);
+    if (cache.tokens(*open) > 0) cache.rollback(*open, cache.tokens(*open));
   } catch (const error&) {
   }
+  if (open) cache.close(*open);
   cache.close(cache.open());  // nothing that was refused keeps the place of a sequence
 }
 
@@ -62,8 +66,8 @@ void load(const Policy& policy, const saved_bytes& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   saved_bytes bytes(data, data + size);
   zoomr_test::reseal(bytes);
-  load(small::full, bytes), load(small::zoomr_second_pass, bytes), load(small::quest, bytes);
-  load(small::h2o, bytes), load(small::by_kv_head, bytes), load(small::evicting, bytes);
+  load<small::full>(bytes), load<small::zoomr_second_pass>(bytes), load<small::quest>(bytes);
+  load<small::h2o>(bytes), load<small::by_kv_head>(bytes), load<small::evicting>(bytes);
   return 0;
 }
 

@@ -241,6 +241,12 @@ class life {
     if (!stored_.plain()) limits_.logits.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
     if (random_.chance(25)) any_logits();
     if (leaves_out("logits")) limits_.logits = {.scale = limits_.logits.scale};
+    // In an engine's pages blocks are never transformed, so lives of transformed ones stay out of those. A wider row is
+    // transformed to other numbers than the least one, which a rebuilt cache has.
+    if (of.least.key > 1) {
+      const bool may_be = lie_ != pages::engine && stored_ == sort_.least;
+      limits_.transform_blocks = may_be && random_.chance(70);
+    }
     rows_ = passes(std::max(4 * 48, limits_.max_tokens), stored_.values_in_keys);
     make_cache();
   }
@@ -506,7 +512,8 @@ class life {
     if (lie_ != pages::groups && !sort_.frees_unreachable) {
       constexpr pages places[] = {pages::resident, pages::tiered, pages::engine};
       lie_ = random_.one_of(places);
-      if (lie_ == pages::engine && (!sort_.engine || leaves_out("engines"))) lie_ = pages::resident;
+      const bool transformed = sort_.least.key > 1 && limits_.transform_blocks;
+      if (lie_ == pages::engine && (!sort_.engine || transformed || leaves_out("engines"))) lie_ = pages::resident;
       if (lie_ == pages::tiered && !sort_.tiered) lie_ = pages::resident;
     }
     make_cache();
