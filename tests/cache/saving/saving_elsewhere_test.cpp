@@ -305,7 +305,7 @@ TEST_CASE("a policy's text names its components and their options, but not its p
                                        zoomr::top_p{.share = 0.3f, .segments = 9}, zoomr::boundaries{.at_most = 7},
                                        zoomr::zones{.sinks = 4, .prompt = true, .open = zoomr::unlimited});
   CHECK(text_of(mine) ==
-        "sentences longest=256\n"
+        "sentences longest=256 shortest_line=32\n"
         "keep_all\n"
         "key_mean number=bfloat16\n"
         "last_query\n"

@@ -50,6 +50,7 @@ taken ask(const Selector& select, const question& asked) {
   for (index_t id = 0; id < asked.segments(); ++id) {
     REQUIRE(levels[unit::size(id)] != level::dropped);
     const bool details = levels[unit::size(id)] == level::details;
+    REQUIRE_FALSE((details && asked.votes[unit::size(id)] == not_eligible));
     const index_t all = asked.tokens[unit::size(id)];
     made.push_back(!details ? 0 : id == row.cut_segment ? std::min(all, row.cut_tokens) : all);
     if (id == row.cut_segment) REQUIRE((details && row.cut_tokens > 0 && row.cut_tokens < all));
@@ -230,7 +231,7 @@ TEST_CASE("top_p is the walk down a stable sort, and then its neighbours, within
   index_t brought = 0, cut = 0;
   for (int round = 0; round < 1000; ++round) {
     question asked = random_question(random);
-    asked.least = 1;  // votes of 0 add nothing to a share: all of it is taken before them
+    asked.least = random.between(1, 3);  // below it the walk ends, but for 0: all of the share is taken before that
     const index_t segments = random.between(1, 8);
     const index_t reach = random.below(4);
     const index_t tokens = random.chance(0.3) ? unlimited : random.between(1, 200);
