@@ -90,6 +90,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->check(CLI::IsMember({"anywhere", "before-blank"}))
       ->capture_default_str()
       ->excludes(delimiters);
+  app.add_flag("--line-ends", given.line_ends,
+               "the end of a line ends a sentence of at least sentences.shortest_line tokens: for tables, lists, code")
+      ->excludes(delimiters);
   app.add_option("--voters", given.voters.file,
                  "weights of the heads that vote, for policies that ask them; default: voters.json beside the model")
       ->check(file_name());

@@ -90,7 +90,7 @@ void decode_text(const options& given) {
     net.emplace(config, read_weights(given.directory, config), pool ? zoomr::executor(*pool) : zoomr::executor{});
   }
   const tokenizer words(given.directory, config.vocab);
-  job work{given, config, words,      classify(words, config.vocab, given.delimiters, given.marks()),
+  job work{given, config, words,      classify(words, config.vocab, given.delimiters, given.marks(), given.lines()),
            {},    {},     all.size(), given.threads > 1 ? net->threads() : zoomr::executor{},
            false, {},     {}};
   std::string text = prompt_text(given, words, config);

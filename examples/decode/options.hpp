@@ -29,6 +29,7 @@ struct options {
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string sentence_marks = "anywhere";
+  bool line_ends = false;
   voter_options voters;
   std::string storage = "float";
   std::string device = "host";
@@ -50,6 +51,7 @@ struct options {
   std::string model_name() const { return std::filesystem::path(directory + "/.").parent_path().filename().string(); }
   bool on_device() const { return device != "host"; }
   mark_rule marks() const { return sentence_marks == "anywhere" ? mark_rule::anywhere : mark_rule::before_blank; }
+  line_rule lines() const { return line_ends ? line_rule::end_segments : line_rule::go_on; }
 };
 
 }  // namespace decode

@@ -39,13 +39,13 @@ std::vector<token_id> delimiter_ids(const tokenizer& words, const std::string& t
 }  // namespace
 
 std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t vocab,
-                                         const std::vector<std::string>& delimiters, mark_rule marks) {
+                                         const std::vector<std::string>& delimiters, mark_rule marks, line_rule lines) {
   using enum zoomr::token_class;
   std::vector<zoomr::token_class> classes;
   if (delimiters.empty()) {
     const auto tokens = static_cast<zoomr::index_t>(std::min(vocab, words.size()));
     const auto text = [&](token_id id) { return words.special(id) ? std::string() : words.piece(id, false); };
-    classes = zoomr::classify_sentences(tokens, text, marks);
+    classes = zoomr::classify_sentences(tokens, text, marks, lines);
   }
   classes.resize(vocab, plain);
   const auto classify_as = [&](token_id id, zoomr::token_class as) {

@@ -13,15 +13,17 @@
 
 namespace decode {
 
+using zoomr::line_rule;
 using zoomr::mark_rule;
 
 /// @param delimiters  texts of the tokens that end sentences, as they stand in a text (" Paris") or as the vocabulary
 ///                    spells them ("ĠParis"), also several with blanks between; empty: those that
 ///                    zoomr::classify_sentences finds
 /// @param marks       which these are
+/// @param lines       whether the end of a line is one
 /// @return            [vocab]
 std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t vocab,
                                          const std::vector<std::string>& delimiters,
-                                         mark_rule marks = mark_rule::anywhere);
+                                         mark_rule marks = mark_rule::anywhere, line_rule lines = line_rule::go_on);
 
 }  // namespace decode

@@ -14,6 +14,10 @@ namespace zoomr::inline v0 {
 /// takes one more token to decide. Marks of other scripts, such as 。 and ؟, and empty lines always do.
 enum class mark_rule { anywhere, before_blank };
 
+/// Whether the end of a line is the end of a segment too, if that is long enough (`sentences.shortest_line`): of a row
+/// of a table, an item of a list, a line of code. Without it lines without marks are one segment, up to `longest`.
+enum class line_rule { go_on, end_segments };
+
 namespace detail {
 
 struct character_range {
@@ -147,9 +151,11 @@ constexpr token_ending ending_of(std::string_view text) {
 ///                as one that ends a turn
 /// @param rule    with before_blank, tokens that end with . ! ? or … and no white space are of the class `mark`, and
 ///                those are `blank` that begin with white space or are no text
+/// @param lines   with end_segments, other tokens that hold a line feed are of both classes, `delimiter` and `mark`
 /// @return        [tokens]
 template <class Text>
-std::vector<token_class> classify_sentences(index_t tokens, Text text, mark_rule rule = mark_rule::anywhere) {
+std::vector<token_class> classify_sentences(index_t tokens, Text text, mark_rule rule = mark_rule::anywhere,
+                                            line_rule lines = line_rule::go_on) {
   std::vector<token_class> classes(static_cast<std::size_t>(tokens), token_class::plain);
   const bool waits = rule == mark_rule::before_blank;
   for (index_t id = 0; id < tokens; ++id) {
@@ -162,6 +168,8 @@ std::vector<token_class> classify_sentences(index_t tokens, Text text, mark_rule
       known = known | token_class::delimiter;
     } else if (ending.marks) {
       known = known | (waits && !ending.blank_last ? token_class::mark : token_class::delimiter);
+    } else if (lines == line_rule::end_segments && view.find('\n') != view.npos) {
+      known = known | token_class::delimiter | token_class::mark;
     }
   }
   return classes;

@@ -119,6 +119,22 @@ TEST_CASE("tokens that end sentences, under both rules for marks") {
   CHECK(before_blank[all.size()] == blank);  // a turn that ends ends its last sentence
 }
 
+TEST_CASE("the end of a line is a delimiter and a mark, unless it ends a sentence anyway") {
+  const std::vector<std::string> texts = {"\n", " |\n", "\n    ", "\r\n", "\n\n", ".\n", "。\n", "\r", "n", ""};
+  const tokenizer words = tokenizer_of(texts);
+  const auto classes = classify(words, words.size(), {}, mark_rule::anywhere, zoomr::line_rule::end_segments);
+  const token_class line = delimiter | mark;
+  const std::vector<token_class> expected = {line,      line,      line,  line,  delimiter,
+                                             delimiter, delimiter, plain, plain, plain};
+  for (std::size_t id = 0; id < expected.size(); ++id) {
+    CAPTURE(id);
+    CHECK(classes[id] == expected[id]);
+  }
+  const auto before_blank = classify(words, words.size(), {}, mark_rule::before_blank, zoomr::line_rule::end_segments);
+  CHECK(before_blank[0] == (line | blank));
+  CHECK(before_blank[5] == delimiter);
+}
+
 // The same rule in PCRE2's words, whose tables are its own: since the pattern names a character by its number, others
 // have no stand-in. On the left a tail of marks that one of another script is in, or an empty line; on the right marks
 // alone.

@@ -27,6 +27,7 @@ const std::vector<std::string>& words() {
                                      "--set\n",
                                      "--delimiters\n",
                                      "--sentence-marks\n",
+                                     "--line-ends\n",
                                      "--device\n",
                                      "cuda",
                                      "host",

@@ -461,8 +461,8 @@ class replay : public replayed {
     if constexpr (std::derived_from<decltype(policy_.select), zoomr::top_p>) {
       double doubt = 0;
       for (const estimate& one : votes) doubt += uncertainty(one);
-      taken =
-          take_share(policy_.select, order, votes, made, [&](double gap) { unless_clear(now.position, gap, doubt); });
+      taken = take_share(policy_.select, order, eligible, tokens, votes, made,
+                         [&](double gap) { unless_clear(now.position, gap, doubt); });
     }
     for (std::size_t i = 0; i < taken && i + 1 < order.size(); ++i) {
       const estimate& one = votes[static_cast<std::size_t>(order[i])];

@@ -5,6 +5,8 @@
 #include <support/reference_history.hpp>
 #include <zoomr/zoomr.hpp>
 
+#include <algorithm>  // std::ranges::find
+
 namespace reference {
 
 using zoomr::level;
@@ -158,19 +160,29 @@ inline std::size_t take(const zoomr::top_p&, const std::vector<index_t>&, const 
                         choice&) {
   return 0;  // it needs to know the votes: `take_share`
 }
-/// Takes segments until their votes are so much of all.
+/// Takes segments until their votes are so much of all, then what stands beside them among the eligible.
 /// @param close  close(gap, votes covered so far): float may have gone on, or not
 template <class Close>
-std::size_t take_share(const zoomr::top_p& by, const std::vector<index_t>& order, const std::vector<estimate>& votes,
-                       choice& made, Close close) {
+std::size_t take_share(const zoomr::top_p& by, const std::vector<index_t>& order, const std::vector<index_t>& eligible,
+                       const std::vector<index_t>& tokens, const std::vector<estimate>& votes, choice& made,
+                       Close close) {
   double all = 0, covered = 0;
   for (const estimate& of : votes) all += of.value;
+  std::int64_t room = by.tokens;
   std::size_t taken = 0;
-  for (; taken < order.size() && static_cast<index_t>(taken) < by.segments; ++taken) {
+  for (; taken < order.size() && static_cast<index_t>(taken) < by.segments && room > 0; ++taken) {
     if (taken > 0) close(covered - double{by.share} * all);
     if (taken > 0 && covered >= double{by.share} * all) break;
-    made.levels[choice::index_of(order[taken])] = level::details;
+    room -= take_one(order[taken], tokens, room, made);
     covered += votes[choice::index_of(order[taken])].value;
+  }
+  for (std::size_t i = 0; i < taken; ++i) {
+    const auto at = std::ranges::find(eligible, order[i]) - eligible.begin();
+    for (std::ptrdiff_t side = at - by.neighbours; side <= at + by.neighbours; ++side) {
+      if (side < 0 || side >= static_cast<std::ptrdiff_t>(eligible.size()) || room <= 0) continue;
+      const index_t id = eligible[static_cast<std::size_t>(side)];
+      if (made.level_at(id) != level::details) room -= take_one(id, tokens, room, made);
+    }
   }
   return taken;
 }

@@ -67,6 +67,9 @@ class ranking {
     std::pop_heap(ids_, ids_ + left_, order());
     return ids_[--left_];
   }
+  /// The id that `next` gave so many ids ago; 0: the last one.
+  /// @pre  it has given more than `ago`
+  index_t given(index_t ago) const { return ids_[left_ + ago]; }
 
   votes_t votes(index_t id) const { return key_(id); }
 

@@ -2,7 +2,7 @@
 // L5. A policy as text, by which caches compare their policies: two caches whose policies have the same text choose
 // alike. One line for each component:
 //
-//   sentences longest=256
+//   sentences longest=256 shortest_line=32
 //   key_mean number=bfloat16
 //
 // The placement is left out: where details are changes nothing of a sequence. What a component does not declare (a

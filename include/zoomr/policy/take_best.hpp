@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L3. The walk that most selectors are: segments, best first, until a limit is reached. A selector that is one declares
-// its limits, and a device can make the same choice (policy/select/choose.cuh).
+// L3. The walk that most selectors are: segments, best first, until a limit is reached; and a second step, which brings
+// the neighbours of what was taken. A selector that is made of them declares its limits, and how far it brings
+// neighbours from, and a device can make the same choice (policy/select/choose.cuh).
 #pragma once
 
 #include <zoomr/policy/concepts.hpp>
@@ -12,6 +13,12 @@ namespace zoomr::inline v0 {
 template <class T>
 concept limited_selector = selector<T> && requires(const T t, index_t room_used) {
   { t.limits(room_used) } -> std::same_as<take_limits>;
+};
+
+/// A selector whose walk is followed by `take_neighbours`, within the room of its limits.
+template <class T>
+concept brings_neighbours = limited_selector<T> && requires(const T t) {
+  { t.neighbours } -> std::same_as<const index_t&>;  // eligible segments on each side; 0: none
 };
 
 /// Takes segments, best first, until a limit is reached or one is below `input.least`. A segment that does not fit into
@@ -37,6 +44,64 @@ inline void take_best(best_first& order, const take_limits& limits, const select
     row.take(id);
     room -= input.tokens[id];
     if (shares) covered += order.votes(id);
+  }
+}
+
+/// The ids from the farthest of the `reach` eligible segments before one to the farthest of those after it.
+struct neighbourhood {
+  index_t first = 0;
+  index_t end = 0;
+
+  /// @param eligible  eligible(id) of each of `segments` segments
+  /// @cost  O(reach), and the segments between that are not eligible
+  template <class Eligible>
+  ZOOMR_HD constexpr neighbourhood(index_t id, index_t reach, index_t segments, Eligible eligible)
+      : first(id), end(id + 1) {
+    index_t left = reach;
+    for (index_t before = id; left > 0 && before-- > 0;) {
+      if (!eligible(before)) continue;
+      first = before;
+      --left;
+    }
+    left = reach;
+    for (index_t after = id + 1; left > 0 && after < segments; ++after) {
+      if (!eligible(after)) continue;
+      end = after + 1;
+      --left;
+    }
+  }
+};
+
+/// The second step after `take_best`: the segments that it took, best first, bring their neighbours, in reading order:
+/// the `reach` eligible segments before each, and the `reach` after it. Neighbours are eligible whatever their votes
+/// are, even below `input.least`. One that is taken already counts as a neighbour, and is not taken again; what was
+/// brought brings none. The first that does not fit into the room gives its first tokens, and ends the step.
+/// @param order  as `take_best` has left it
+/// @param room   for the tokens of all that is taken, in both steps
+/// @cost         O(segments), and that of a `neighbourhood` for each segment that was taken
+inline void take_neighbours(const best_first& order, index_t reach, index_t room, const selection_input& input,
+                            selection_row& row) {
+  if (reach == 0 || row.cut_segment >= 0) return;
+  const index_t segments = input.tokens.size();
+  index_t taken = 0;
+  for (index_t id = 0; id < segments; ++id) {
+    if (row.level_at(id) != level::details) continue;
+    ++taken;
+    room -= input.tokens[id];
+  }
+  if (taken == 0) return;
+  const auto eligible = [&](index_t id) { return order.votes(id) != not_eligible; };
+  // The walk may have ended at a segment that it did not take.
+  const index_t last = row.level_at(order.given(0)) == level::details ? 0 : 1;
+  for (index_t ago = last + taken; ago-- > last;) {
+    const neighbourhood near(order.given(ago), reach, segments, eligible);
+    for (index_t id = near.first; id < near.end; ++id) {
+      if (!eligible(id) || row.level_at(id) == level::details) continue;
+      if (room <= 0) return;
+      if (input.tokens[id] > room) return row.take_part(id, room);
+      row.take(id);
+      room -= input.tokens[id];
+    }
   }
 }
 

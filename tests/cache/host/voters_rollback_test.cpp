@@ -17,9 +17,10 @@ constexpr index_t tokens = 88;
 /// Voters with some queries, which choose at every token or at few.
 constexpr auto at_each = with(small::sentence_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
 constexpr auto of_thoughts = with(small::zoomr_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
-constexpr auto seldom = zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_mass{},
-                                       zoomr::head_posterior{.queries = 8}, zoomr::top_p{.share = 0.9f, .segments = 1},
-                                       zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
+constexpr auto seldom =
+    zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 8},
+                   zoomr::top_p{.share = 0.9f, .segments = 1, .tokens = 30, .neighbours = 1},
+                   zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
 
 zoomr::config limits_with(index_t undo) {
   zoomr::config limits = limits_for(tokens, 3);

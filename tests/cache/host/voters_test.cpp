@@ -21,12 +21,15 @@ result_log from(const result_log& all, index_t position) { return {all.lower_bou
 
 }  // namespace
 
-TEST_CASE("any number of queries is heard as the naive reference hears it, under every rule of logits") {
+TEST_CASE(
+    "any number of queries is heard as the naive reference hears it, under every rule of logits, with neighbours too") {
   const float slopes[] = {0.5f, 0.25f, 0.0f, 0.125f};
   for (const index_t queries : {1, 2, 7, 16, 200}) {
     comparison all;
     auto policy = small::sentence_voters;
     policy.aggregate.queries = queries;
+    if (queries == 2) policy.select.tokens = 25, policy.select.neighbours = 2;
+    if (queries == 16) policy.select.neighbours = 1;
     for (const bool capped : {false, true}) {
       for (const std::uint64_t seed : {1u, 2u, 3u}) {
         const tape says = text(seed);

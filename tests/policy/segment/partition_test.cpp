@@ -42,7 +42,7 @@ struct history {
 
 /// Streams in which markers are frequent, or rare, or missing.
 std::string random_stream(unit::random& random, index_t tokens) {
-  const std::string letters = ".<>[]";
+  const std::string letters = ".$<>[]";
   const double markers = random.chance(0.3) ? 0.6 : random.chance(0.5) ? 0.15 : 0.02;
   std::string made;
   for (index_t t = 0; t < tokens; ++t) {
@@ -139,8 +139,11 @@ index_t random_length(unit::random& random) {
 }  // namespace
 
 TEST_CASE("sentences partition the stream, none longer than `longest`, and can be rolled back") {
-  check_all<sentences>([](unit::random& random) { return sentences{.longest = random_length(random)}; },
-                       [](index_t begin, bool) { return sentences::state{begin}; });
+  check_all<sentences>(
+      [](unit::random& random) {
+        return sentences{.longest = random_length(random), .shortest_line = random_length(random)};
+      },
+      [](index_t begin, bool) { return sentences::state{begin}; });
 }
 
 TEST_CASE("fixed_pages partition the stream, none longer than `longest`, and can be rolled back") {

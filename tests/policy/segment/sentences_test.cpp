@@ -64,6 +64,20 @@ TEST_CASE("a mark ends its sentence where a blank comes next, which is known one
   CHECK(none.at[0] == segment{0, 2, 2, 0, 2, 2});
 }
 
+TEST_CASE("the end of a line ends a segment of at least `shortest_line` tokens, and is no mark in a shorter one") {
+  const sentences split{.shortest_line = 4};
+  CHECK(closed_in(split, "ab$cd$e.") == segment_list{piece(0, 6), piece(6, 8)});
+  CHECK(closed_in(split, "abc$d$ef$") == segment_list{piece(0, 4), piece(4, 9)});
+  CHECK(closed_in(split, "a$b.c$") == segment_list{piece(0, 4)});
+  CHECK(closed_in(split, "a$_b").empty());
+  CHECK(closed_in(split, "a$|bcd$") == segment_list{piece(0, 2), piece(2, 6)});
+  CHECK(closed_in(split, "ab!$cd") == segment_list{piece(0, 4)});
+  CHECK(closed_in(sentences{.shortest_line = 1}, "a$$b") == segment_list{piece(0, 2), piece(2, 3)});
+  CHECK(closed_in(sentences{.longest = 3, .shortest_line = 4}, "a$bcd$") == segment_list{piece(0, 3), piece(3, 6)});
+  CHECK(closed_in(sentences{}, std::string(30, 'a') + "$").empty());
+  CHECK(closed_in(sentences{}, std::string(31, 'a') + "$") == segment_list{piece(0, 32)});
+}
+
 TEST_CASE("markup means nothing to sentences; a delimiter that is a marker too still ends one") {
   CHECK(closed_in(sentences{}, "<a>[b]").empty());
   sentences::state state{};
@@ -75,6 +89,7 @@ TEST_CASE("markup means nothing to sentences; a delimiter that is a marker too s
 TEST_CASE("sentences need a positive length") {
   CHECK(sentences{}.problem() == nullptr);
   CHECK(sentences{.longest = 0}.problem() == std::string("sentences: longest must be at least 1"));
+  CHECK(sentences{.shortest_line = 0}.problem() == std::string("sentences: shortest_line must be at least 1"));
 }
 
 }  // namespace zoomr

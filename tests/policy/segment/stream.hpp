@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token streams as text, so that a test can show what it feeds: one letter for each token,
 //   .  delimiter    <  thought_begin    >  thought_end    [  summary_begin    ]  summary_end
-//   !  mark         _  blank
+//   !  mark         _  blank            $  delimiter and mark: the end of a line
 // any other letter a plain token, and | the end of the prompt (no token).
 #pragma once
 
@@ -31,6 +31,8 @@ inline zoomr::token_class class_of(char token) {
       return mark;
     case '_':
       return blank;
+    case '$':
+      return delimiter | mark;
     case '<':
       return thought_begin;
     case '>':

@@ -314,6 +314,12 @@ counted check_selectors(unit::random& random, index_t count, index_t most_segmen
     add(check<Threads>(top_k{.segments = few * 5, .tokens = close_budget(random, first, 0)}, asked));
     add(check<Threads>(fill_budget{.tokens = random.chance(0.05) ? unlimited : budget, .cut = cut}, asked));
     add(check<Threads>(top_p{.share = random.uniform(0.001f, 1.0f), .segments = few * few}, asked));
+    const index_t tokens = random.chance(0.3) ? unlimited : 3 * close_budget(random, first, 0);
+    add(check<Threads>(top_p{.share = random.uniform(0.001f, 1.0f),
+                             .segments = random.below(9),
+                             .tokens = tokens,
+                             .neighbours = random.between(0, 4)},
+                       asked));
   }
   return sum;
 }
@@ -348,11 +354,14 @@ TEST_CASE("budgets of nothing, of one token, of exactly all, of one less, and of
         check<32>(fill_budget{.tokens = asked.room_used + room, .cut = cut}, {asked});
       }
       check<32>(top_k{.segments = segments, .tokens = room}, {asked});
+      check<32>(top_p{.share = 1.0f, .segments = segments, .tokens = room, .neighbours = 1}, {asked});
+      check<32>(top_p{.share = 0.1f, .segments = 1, .tokens = room, .neighbours = segments}, {asked});
     }
     check<32>(fill_budget{.tokens = unlimited}, {asked});
     for (const index_t few : {0, 1, segments - 1, segments, segments + 1, unlimited}) {
       check<32>(top_k{.segments = few}, {asked});
       check<32>(top_p{.share = 1.0f, .segments = few}, {asked});
+      check<32>(top_p{.share = 1.0f, .segments = few, .neighbours = unlimited}, {asked});
     }
     check<32>(select_none{}, {asked});
   }
@@ -364,6 +373,7 @@ TEST_CASE("4,096 segments, and 65,536") {
   for (int i = 0; i < 4; ++i) asked.push_back(random_question(random, 4096));
   check<0>(fill_budget{.tokens = 2048}, asked);
   check<0>(top_p{.share = 0.3f, .segments = unlimited}, asked);
+  check<0>(top_p{.share = 0.01f, .segments = 40, .tokens = 2000, .neighbours = 2}, asked);
   const question large = question_of_scores(random, 65536);
   check<0>(fill_budget{.tokens = 100000}, {large});
   check<0>(top_k{.segments = 64}, {large});
@@ -384,10 +394,16 @@ TEST_CASE("which summaries are attended is the host's rule") {
 TEST_CASE("no barrier of a choice can be left out") {
   unit::random random(54);
   const question asked = question_of_scores(random, 300);
-  const fill_budget select{.tokens = asked.room_used + 300};
-  const chosen expected = on_host(select, asked);
-  const auto right = [&] { return on_device<64>(select, {asked})[0].same(expected); };
-  CHECK(zoomr_test::barriers_not_missed(right) == std::vector<std::string>{});
+  const auto check_barriers = [](const auto& select, const question& row) {
+    const chosen expected = on_host(select, row);
+    const auto right = [&] { return on_device<64>(select, {row})[0].same(expected); };
+    CHECK(zoomr_test::barriers_not_missed(right) == std::vector<std::string>{});
+  };
+  check_barriers(fill_budget{.tokens = asked.room_used + 300}, asked);
+  question of_mass = asked;
+  for (votes_t& of : of_mass.votes) of = of == not_eligible ? of : random_votes(random, 1);
+  of_mass.least = 0;
+  check_barriers(top_p{.share = 0.1f, .segments = 12, .tokens = 200, .neighbours = 2}, of_mass);
 }
 
 }  // namespace zoomr

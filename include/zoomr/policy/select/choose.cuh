@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // L4. Device twin of what the host's chooser does before and after scoring (cache/host/choosing/chooser.hpp): counts
-// what can be attended of each segment, then takes the best of them with any selector that is a walk with limits.
+// what can be attended of each segment, then takes the best of them with any selector that is a walk with limits, and
+// their neighbours.
 //
 // layer_kernel and choose_for_all_kernel (cache/device/choosing/choices.cuh) call it. A row's segments are shared out
 // once: thread `id % threads` reads and writes all that belongs to segment `id`, from its count to its level.
@@ -81,6 +82,53 @@ __device__ index_t attended_anyway(block_threads& block, const Selector& select,
   return count_left(block, row.segments, row.zone, row.slots, [&](index_t id, index_t left) { row.tokens[id] = left; });
 }
 
+/// The eligible segments near those that a walk has taken. Of two the better is the one that the better segment brings.
+struct neighbours_to_bring {
+  segments_to_choose all;
+  view<const level> levels;  // of the walk; they must not change while this is in use
+  index_t reach = 0;
+
+  __device__ index_t size() const { return all.size(); }
+  __device__ index_t tokens(index_t id) const { return all.tokens(id); }
+  __device__ bool taken(index_t id) const { return levels[id] == level::details; }
+  __device__ votes_t key(index_t id) const {
+    const auto eligible = [&](index_t other) { return all.key(other) != not_eligible; };
+    votes_t best = not_eligible;
+    if (!eligible(id) || taken(id)) return best;
+    const neighbourhood near(id, reach, size(), eligible);
+    for (index_t other = near.first; other < near.end; ++other) {
+      if (taken(other) && all.key(other) > best) best = all.key(other);
+    }
+    return best;
+  }
+};
+
+/// Device twin of `take_neighbours`. The host walks down the segments that were taken; among neighbours of equal keys
+/// its order is that of ids too, since of two segments with equal votes the lower one comes first.
+/// @param taken  tokens of the segments that the walk took
+/// @pre   the block sees the levels of the walk; nobody else reads `row.tokens`, which is overwritten
+/// @cost  as `best_walk`, whose keys cost a `neighbourhood` each, and a barrier
+template <index_t Threads>
+__device__ void bring_neighbours(block_threads& block, best_scratch<Threads>& scratch, index_t reach, index_t room,
+                                 index_t taken, const row_to_choose& row) {
+  const neighbours_to_bring items{{row.votes, row.tokens}, row.levels, reach};
+  const take_limits limits{.room = room == unlimited ? unlimited : room - taken};
+  best_walk<Threads, neighbours_to_bring> walk(block, scratch, items, limits, not_eligible);
+  // The levels say which segments bring neighbours until all have been found.
+  walk.each([&](index_t id, index_t part) {
+    if (id < row.levels.size()) row.tokens[id] = part;
+  });
+  __syncthreads();
+  for (index_t id = block.thread(); id < row.levels.size(); id += Threads) {
+    const index_t part = row.tokens[id];
+    if (part == 0) continue;
+    row.levels[id] = level::details;
+    if (part == unlimited) continue;
+    row.selection->cut_segment = id;
+    row.selection->cut_tokens = part;
+  }
+}
+
 /// Makes one row from its votes. All `Threads` threads of a block call it; thread `id % Threads` alone reads what
 /// belongs to segment `id`, and writes its level. The block sees levels and cut after its next barrier.
 /// @param anyway  tokens that are attended whatever is chosen, as begin_choice or attended_anyway has counted them
@@ -90,15 +138,24 @@ __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch,
                            const row_to_choose& row, index_t anyway) {
   if (block.thread() == 0) *row.selection = {row.levels};
   const segments_to_choose items{row.votes, row.tokens};
-  best_walk<Threads, segments_to_choose> walk(block, scratch, items, select.limits(anyway), row.least);
+  const take_limits limits = select.limits(anyway);
+  best_walk<Threads, segments_to_choose> walk(block, scratch, items, limits, row.least);
+  index_t taken = 0;  // tokens, by this thread; nobody counts what is not limited
   walk.each([&](index_t id, index_t part) {
     if (id >= row.levels.size()) return;
     const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
     row.levels[id] = part > 0 ? level::details : unwanted ? level::dropped : level::summary;
+    if constexpr (brings_neighbours<Selector>) {
+      if (limits.room < unlimited) taken += part == unlimited ? row.tokens[id] : part;
+    }
     if (part == 0 || part == unlimited) return;
     row.selection->cut_segment = id;
     row.selection->cut_tokens = part;
   });
+  if constexpr (brings_neighbours<Selector>) {
+    if (select.neighbours == 0) return;
+    bring_neighbours(block, scratch, select.neighbours, limits.room, block.sum(taken), row);
+  }
 }
 
 inline constexpr index_t choose_threads = 256;

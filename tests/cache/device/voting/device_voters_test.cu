@@ -14,9 +14,10 @@ namespace zoomr_test {
 namespace {
 
 /// Voters that are asked at every few tokens alone, so that there are drafts.
-inline constexpr auto seldom = zoomr::compose(
-    zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 4},
-    zoomr::top_p{.share = 0.9f, .segments = 3}, zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
+inline constexpr auto seldom =
+    zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 4},
+                   zoomr::top_p{.share = 0.9f, .segments = 3, .tokens = 30, .neighbours = 1},
+                   zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
 
 template <class Policy>
 auto hearing(const Policy& policy, index_t queries) {
