@@ -22,6 +22,7 @@ class any_segmenter {
  public:
   bool splits = false;  // false: there are no segments
   index_t longest = 0;
+  index_t shortest = 1;  // tokens of a segment, at least
   std::size_t state_bytes = 0;
 
   /// The state of a new stream.

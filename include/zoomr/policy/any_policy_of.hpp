@@ -21,6 +21,7 @@ class any_segmenter_of final : public any_segmenter {
   explicit any_segmenter_of(const Segmenter& segmenter) : segmenter_(segmenter) {
     splits = !std::same_as<Segmenter, unsegmented>;
     longest = segmenter.longest;
+    if constexpr (requires { segmenter.shortest(); }) shortest = segmenter.shortest();
     state_bytes = sizeof(state_type);
   }
   void open(std::byte* state) const override { write({}, state); }

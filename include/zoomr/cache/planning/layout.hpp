@@ -35,6 +35,13 @@ inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
   return static_cast<index_t>(std::min<std::int64_t>(windowed, sizes.pool()));
 }
 
+/// Segments of a sequence, at most: after an edit too, which has the tokens behind it segmented again.
+inline index_t segments_of(const any_policy& policy, const config& sizes) {
+  const index_t most = sizes.most_segments();
+  if (policy.segment.shortest <= 1) return most;
+  return (std::min)(most, (std::max)(1, sizes.max_tokens / policy.segment.shortest));
+}
+
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
 /// cannot disagree. A policy that does not need something has 0 of it.
 struct layout {
@@ -78,7 +85,7 @@ struct layout {
         most_slots(table_pages * page_tokens),
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
-    if (policy.segment.splits) most_segments = sizes.most_segments();
+    if (policy.segment.splits) most_segments = segments_of(policy, sizes);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
