@@ -61,7 +61,8 @@ void check_in_arena(const Policy& policy, kind look, markup text, std::uint64_t 
   const tape says = make_tape(model, look, text, tokens, static_cast<index_t>(20 + seed * 7 % 20), seed);
   const zoomr::config limits = long_draft_limits(policy);
   player<Policy> host(model, policy, limits);
-  device_player<std::remove_const_t<decltype(moved)>> device(model, moved, arena_limits(moved, with_voters(moved, limits, model), slots));
+  device_player<std::remove_const_t<decltype(moved)>> device(
+      model, moved, arena_limits(moved, with_voters(moved, limits, model), slots));
   device.cache.fixed = seed % 2 == 0;
   host.open(says), device.open(says);
   play_wildly(host, policy, seed, longest_draft_of(policy));

@@ -2,6 +2,8 @@
 // Which policies and storage types are compiled, and how one is found by its name.
 #include "groups.hpp"
 
+#include <zoomr/policy/summarize/stored_as.hpp>
+
 #include <optional>     // std::optional
 #include <string>       // std::string
 #include <tuple>        // std::tuple
@@ -41,6 +43,19 @@ constexpr bool is_compiled = true;
 void expect_compiled(const std::string&) {}
 #endif
 
+/// The policy, whose boxes are kept in what keys are stored as where that has 16 bits: their sides are such numbers, so
+/// that the index takes half of the bytes and its choices are the same.
+template <class T, class Policy>
+constexpr auto with_index(const Policy& policy) {
+  if constexpr (std::is_same_v<decltype(policy.summarize), zoomr::key_box> && zoomr::index_storage<T> &&
+                sizeof(T) == 2) {
+    return zoomr::compose(policy.segment, policy.evict, zoomr::stored_as<T>(policy.summarize), policy.query,
+                          policy.score, policy.aggregate, policy.select, policy.refresh, policy.zone, policy.placement);
+  } else {
+    return policy;
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -50,7 +65,8 @@ zoomr::any_kv_cache<T> open_group(const cache_settings& settings) {
   decode::with_policy(settings.policy, [&](const auto& policy) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     if constexpr (is_compiled<policy_type>) {
-      opened.emplace(zoomr::kv_cache<policy_type, T>(settings.model, policy, settings.limits));
+      const auto held = with_index<T>(policy);
+      opened.emplace(zoomr::kv_cache<std::remove_cv_t<decltype(held)>, T>(settings.model, held, settings.limits));
     }
   });
   return *std::move(opened);

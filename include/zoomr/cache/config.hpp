@@ -68,7 +68,7 @@ struct config {
   index_t max_sequences = 1;         // open at the same time
   index_t max_tokens = 4096;         // longest sequence
   index_t pool_tokens = 0;           // of all sequences together; 0: max_sequences * max_tokens, less under a window
-  index_t max_segments = 0;          // of one sequence; 0: max_tokens / 4 + 8, or 16 where spans alone make some
+  index_t max_segments = 0;          // of one sequence; 0: max_tokens / 4 + 8. Without segments, and of pages, fewer
   index_t max_batched_tokens = 512;  // most tokens of all sequences in one step: the prefill chunk
   index_t max_draft_tokens = 16;     // most tokens of one sequence in one step after its prompt
   index_t rollback_tokens = 0;       // how far before its longest a sequence can always be rolled back

@@ -23,6 +23,7 @@ class any_segmenter {
   bool splits = false;  // false: there are no segments but those of spans
   bool cuts = false;    // it can end a segment where a span begins or ends: it has `cut`
   index_t longest = 0;
+  index_t shortest = 1;  // tokens of a segment, at least
   std::size_t state_bytes = 0;
 
   /// The state of a new stream.

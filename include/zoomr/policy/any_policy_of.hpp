@@ -22,6 +22,7 @@ class any_segmenter_of final : public any_segmenter {
     splits = !std::same_as<Segmenter, unsegmented>;
     cuts = cutting_segmenter<Segmenter>;
     longest = segmenter.longest;
+    if constexpr (requires { segmenter.shortest(); }) shortest = segmenter.shortest();
     state_bytes = sizeof(state_type);
   }
   void open(std::byte* state) const override { write({}, state); }

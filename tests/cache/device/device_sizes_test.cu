@@ -26,7 +26,14 @@ template <class Policy>
 long double largest_arrays(const shape& m, const Policy& policy, const zoomr::config& c) {
   using real = long double;
   const real tokens = c.max_tokens, sequences = c.max_sequences, undo = std::min(c.rollback_tokens, c.max_tokens);
-  const real segments = std::same_as<decltype(policy.segment), zoomr::unsegmented> ? 0 : c.most_segments();
+  const real segments = [&] {
+    constexpr bool pages = std::same_as<decltype(policy.segment), zoomr::fixed_pages>;
+    constexpr bool segmented = !std::same_as<decltype(policy.segment), zoomr::unsegmented>;
+    if ((segmented && !pages) || c.max_segments > 0) return real{1} * c.most_segments();
+    real whole = 0;
+    if constexpr (pages) whole = c.max_tokens / policy.segment.longest;
+    return std::min(real{1} * c.max_tokens, whole + 16);  // with those that spans cut off
+  }();
   const real decoding = std::min(real{1} * c.max_batched_tokens, sequences * c.max_draft_tokens);
   const real query = real{1} * m.layers * m.heads * head_dim;
   real made = real{1} * zoomr::pages_for(c.pool()) * 16 * 2 * m.kv_lanes() * head_dim * 4;

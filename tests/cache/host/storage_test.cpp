@@ -299,6 +299,21 @@ TEST_CASE("an index of 16 bits is the index of floats, rounded") {
   check_index<zoomr::bfloat16>(zoomr::key_cuboid{}, zoomr::box_bound{});
 }
 
+TEST_CASE("boxes in the 16 bits of the keys that they hold are exact: all is the same, in half of the index") {
+  const auto floats = found_by(zoomr::key_box{}, zoomr::box_bound{});
+  const auto halves = found_by(zoomr::stored_as<float16>(zoomr::key_box{}), zoomr::box_bound{});
+  for (const kind look : {kind::uniform, kind::with_infinities, kind::peaked}) {
+    const tape says = make_tape({2, 4, 2, 24}, look, markup::pairs, 151, 47, 950 + static_cast<std::uint64_t>(look));
+    const zoomr::config limits = limits_for(says.size());
+    player<std::decay_t<decltype(floats)>, float16> expected(says.numbers.model, floats, limits);
+    player<std::decay_t<decltype(halves)>, float16> got(says.numbers.model, halves, limits);
+    expected.open(says), got.open(says);
+    expected.play_plainly(), got.play_plainly();
+    REQUIRE(difference(expected.at(0).log, got.at(0).log) == "");
+    CHECK(got.cache.bytes(got.at(0).seq).summaries * 2 == expected.cache.bytes(expected.at(0).seq).summaries);
+  }
+}
+
 TEST_CASE("an index of 8 bits is the index of floats, rounded to what the scale of each summary can say") {
   check_index<float8>(zoomr::key_mean{}, zoomr::mean_dot{});
   check_index<float8>(zoomr::key_box{}, zoomr::box_bound{});

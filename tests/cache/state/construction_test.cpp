@@ -20,6 +20,8 @@
 namespace zoomr_test {
 namespace {
 
+using zoomr::view;
+
 constexpr shape model{2, 4, 2, 8};
 
 zoomr::config small_limits() {
@@ -146,9 +148,14 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     return std::ceil(std::min(all, real{2147483647}) / 16);
   }();
   constexpr bool segmented = !std::same_as<decltype(policy.segment), zoomr::unsegmented>;
-  const real segments = !segmented            ? 0
-                        : c.max_segments == 0 ? std::floor(tokens / 4) + 8
-                                              : std::min(real{1} * c.max_segments, tokens);
+  const real asked = c.max_segments == 0 ? std::floor(tokens / 4) + 8 : std::min(real{1} * c.max_segments, tokens);
+  const real segments = [&] {
+    constexpr bool pages = std::same_as<decltype(policy.segment), zoomr::fixed_pages>;
+    if ((segmented && !pages) || c.max_segments > 0) return asked;
+    real whole = 0;
+    if constexpr (pages) whole = std::floor(tokens / policy.segment.longest);
+    return std::min(tokens, whole + 16);  // with those that spans cut off
+  }();
   real kept = 0, noted = 0, remembered = 0, carried = 0;
   bool reads_keys = false;
   if constexpr (decltype(policy.evict)::observes) {
@@ -307,6 +314,47 @@ TEST_CASE("bytes are what a cache allocates") {
   check_bytes("h2o", small::h2o);
   check_bytes("r_kv", small::r_kv);
   check_bytes("arkvale", small::arkvale);
+}
+
+// An engine's cells keep a key, a value and bookkeeping of some 50 bytes for each token.
+TEST_CASE("full takes what cells of the same numbers take, and the index of pages a 16th of it") {
+  constexpr shape larger{30, 9, 3, 64};
+  for (const index_t tokens : {1024, 8192, 32768}) {
+    CAPTURE(tokens);
+    const std::int64_t cells = std::int64_t{2} * larger.kv_lanes() * larger.head_dim * tokens * 4;
+    const zoomr::config limits{.max_tokens = tokens, .rollback_tokens = 16};
+    const auto bytes_of = [&](const auto& policy) {
+      return zoomr::kv_cache<std::decay_t<decltype(policy)>>::bytes(larger, policy, limits);
+    };
+    const zoomr::memory_use full = bytes_of(zoomr::presets::full);
+    CHECK(full.details == cells);
+    CHECK(full.summaries == 0);
+    CHECK(full.metadata < 20 * tokens);
+    CHECK(full.total() < cells + cells / 200);
+    const zoomr::memory_use quest = bytes_of(zoomr::presets::quest);
+    CHECK(quest.summaries == cells / 16 + 16 * cells / tokens);  // and 16 that spans cut off
+    CHECK(quest.total() - quest.summaries < cells + cells / 100);
+  }
+}
+
+TEST_CASE("a sequence under full has its pages, and a few bytes for each token") {
+  zoomr::kv_cache cache(model, small::full, {.max_tokens = 72});
+  const auto seq = cache.open();
+  const std::int64_t before = cache.bytes(seq).total();
+  const std::vector<zoomr::token_id> ids(33, 5);
+  const std::vector<float> rows(33 * 4 * 8, 0.5f);
+  std::vector<float> out(rows.size());
+  auto step = cache.begin(seq, view<const zoomr::token_id>(ids));
+  for (index_t layer = 0; layer < model.layers; ++layer) {
+    const view<const float, 3> given(rows.data(), {33, 2, 8});
+    step.append(layer, given, given);
+    step.attend(layer, view<const float, 3>(rows.data(), {33, 4, 8}), view<float, 3>(out.data(), {33, 4, 8}));
+  }
+  step.commit();
+  const zoomr::memory_use used = cache.bytes(seq);
+  CHECK(used.details == 3 * 16 * 2 * model.kv_lanes() * 8 * 4);  // three pages of 16
+  CHECK(before < 64);
+  CHECK(used.total() - before - used.details == 33 * 2 + 3 * 4);  // the classes of the tokens, and the page table
 }
 
 TEST_CASE("memory that cannot be had, though it may be asked for") {

@@ -35,6 +35,19 @@ inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
   return static_cast<index_t>(std::min<std::int64_t>(windowed, sizes.pool()));
 }
 
+/// Segments that spans may add where there are none, or none shorter than a page, unless config.max_segments says how
+/// many segments there may be.
+inline constexpr index_t most_span_segments = 16;
+
+/// Segments of a sequence, at most: after an edit too, which has the tokens behind it segmented again.
+inline index_t segments_of(const any_policy& policy, const config& sizes) {
+  const index_t most = sizes.most_segments();
+  if (policy.segment.splits && policy.segment.shortest <= 1) return most;
+  if (sizes.max_segments > 0) return most;
+  const index_t whole = policy.segment.splits ? sizes.max_tokens / policy.segment.shortest : 0;
+  return (std::min)(sizes.max_tokens, whole + most_span_segments);
+}
+
 /// Sizes that follow from a model, a policy and a config: computed once, so that `bytes` and the allocations
 /// cannot disagree. A policy that does not need something has 0 of it.
 struct layout {
@@ -78,7 +91,7 @@ struct layout {
         most_slots(table_pages * page_tokens),
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
-    most_segments = policy.segment.splits ? sizes.most_segments() : segments_of_spans(sizes);
+    most_segments = segments_of(policy, sizes);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
@@ -162,11 +175,6 @@ struct layout {
   }
 
  private:
-  // Where spans alone make segments, there are few.
-  static index_t segments_of_spans(const config& sizes) {
-    return (std::min)(sizes.max_tokens, sizes.max_segments > 0 ? sizes.max_segments : 16);
-  }
-
   // An evictor that keeps as many tokens as there can be evicts nothing, and nothing is kept for it. With a pinned
   // prompt there is no other bound than the longest sequence. Queries of a prompt are remembered for a rollback too: at
   // the prompt's end those of the last `observed` tokens must be there, wherever that will be.

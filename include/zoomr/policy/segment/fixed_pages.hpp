@@ -30,6 +30,7 @@ struct fixed_pages {
     open.begin = position;
   }
   ZOOMR_HD constexpr index_t open_begin(const state& open) const { return open.begin; }
+  constexpr index_t shortest() const { return longest; }
   constexpr const char* problem() const { return longest < 1 ? "fixed_pages: longest must be at least 1" : nullptr; }
   static constexpr void each_field(auto& self, auto visit) { visit("longest", self.longest); }
   friend constexpr bool operator==(const fixed_pages&, const fixed_pages&) = default;
