@@ -69,7 +69,7 @@ class ranking {
   }
   /// The id that `next` gave so many ids ago; 0: the last one.
   /// @pre  it has given more than `ago`
-  index_t given(index_t ago) const { return ids_[left_ + ago]; }
+  index_t walked(index_t ago) const { return ids_[left_ + ago]; }
 
   votes_t votes(index_t id) const { return key_(id); }
 

@@ -92,10 +92,10 @@ inline void take_neighbours(const best_first& order, index_t reach, index_t room
   if (taken == 0) return;
   const auto eligible = [&](index_t id) { return order.votes(id) != not_eligible; };
   // The walk may have ended at a segment that it did not take.
-  const index_t last = row.level_at(order.given(0)) == level::details ? 0 : 1;
+  const index_t last = row.level_at(order.walked(0)) == level::details ? 0 : 1;
   for (index_t ago = last + taken; ago-- > last;) {
-    const neighbourhood near(order.given(ago), reach, segments, eligible);
-    for (index_t id = near.first; id < near.end; ++id) {
+    const neighbourhood around(order.walked(ago), reach, segments, eligible);
+    for (index_t id = around.first; id < around.end; ++id) {
       if (!eligible(id) || row.level_at(id) == level::details) continue;
       if (room <= 0) return;
       if (input.tokens[id] > room) return row.take_part(id, room);

@@ -95,8 +95,8 @@ struct neighbours_to_bring {
     const auto eligible = [&](index_t other) { return all.key(other) != not_eligible; };
     votes_t best = not_eligible;
     if (!eligible(id) || taken(id)) return best;
-    const neighbourhood near(id, reach, size(), eligible);
-    for (index_t other = near.first; other < near.end; ++other) {
+    const neighbourhood around(id, reach, size(), eligible);
+    for (index_t other = around.first; other < around.end; ++other) {
       if (taken(other) && all.key(other) > best) best = all.key(other);
     }
     return best;
