@@ -22,7 +22,8 @@ static_assert(ZOOMR_GGML_DELIMITER == static_cast<int>(zoomr::token_class::delim
               ZOOMR_GGML_THOUGHT_BEGIN == static_cast<int>(zoomr::token_class::thought_begin) &&
               ZOOMR_GGML_THOUGHT_END == static_cast<int>(zoomr::token_class::thought_end) &&
               ZOOMR_GGML_SUMMARY_BEGIN == static_cast<int>(zoomr::token_class::summary_begin) &&
-              ZOOMR_GGML_SUMMARY_END == static_cast<int>(zoomr::token_class::summary_end));
+              ZOOMR_GGML_SUMMARY_END == static_cast<int>(zoomr::token_class::summary_end) &&
+              ZOOMR_GGML_MESSAGE == static_cast<int>(zoomr::token_class::message));
 
 thread_local outcome last_init;
 

@@ -41,7 +41,8 @@ enum zoomr_ggml_class {
   ZOOMR_GGML_THOUGHT_BEGIN = 2,
   ZOOMR_GGML_THOUGHT_END = 4,
   ZOOMR_GGML_SUMMARY_BEGIN = 8,
-  ZOOMR_GGML_SUMMARY_END = 16
+  ZOOMR_GGML_SUMMARY_END = 16,
+  ZOOMR_GGML_MESSAGE = 128 /* begins a message of a conversation, as <|im_start|> does */
 };
 
 /* How keys are rotated, in the words of llama.cpp's hparams and cparams. */

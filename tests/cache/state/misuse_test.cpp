@@ -358,6 +358,38 @@ TEST_CASE("no token comes after the last model position, whatever has moved the 
   CHECK(mistake([&] { step_of({}, 1); }) == "");
 }
 
+TEST_CASE("spans that cannot be are refused, and nothing has changed") {
+  const std::vector<token_id> ids(6, plain_id);
+  const auto refusal = [&](const auto& policy, zoomr::token_span first, zoomr::token_span second, bool prompt = true) {
+    after_prompt<std::decay_t<decltype(policy)>> opened(policy);
+    const zoomr::token_span spans[] = {first, second};
+    step_item item{opened.seq, view<const token_id>(ids)};
+    item.prompt_begins = prompt, item.spans = view<const zoomr::token_span>(spans, {2});
+    const index_t before = opened.cache.tokens(opened.seq);
+    const std::string sentence = mistake([&] { opened.cache.begin(view<const step_item>(&item, {1})); });
+    CHECK(opened.cache.tokens(opened.seq) == before);
+    return sentence;
+  };
+  using enum zoomr::span_role;
+  const std::string order = " of its item, wanted some from ";
+  const std::string ascending = " on: spans are ascending and disjoint";
+  CHECK(refusal(small::quest, {{0, 2}}, {{2, 9}}) == "");  // what is beyond the ids is named again with those
+  CHECK(refusal(small::quest, {{0, 2}}, {{1, 3}}) ==
+        "zoomr: begin: a span has the ids [1, 3)" + order + "2" + ascending);
+  CHECK(refusal(small::quest, {{-1, 2}}, {{2, 3}}) ==
+        "zoomr: begin: a span has the ids [-1, 2)" + order + "0" + ascending);
+  CHECK(refusal(small::quest, {{0, 2}}, {{3, 3}}) ==
+        "zoomr: begin: a span has the ids [3, 3)" + order + "2" + ascending);
+  CHECK(
+      refusal(small::quest, {{0, 2}}, {{2, 3}, question}) ==
+      "zoomr: begin: a span is a question, but the policy pins none: its zones' `question` is the most tokens of one, "
+      "and 0");
+  CHECK(refusal(with(small::quest, [](auto& p) { p.zone.question = 5; }), {{0, 2}}, {{2, 3}, question}, false) ==
+        "zoomr: begin: a span is a question, but the item is not part of a prompt");
+  CHECK(refusal(small::snapkv, {{0, 2}}, {{2, 3}}) ==
+        "zoomr: begin: an item names spans, but the policy evicts tokens by attention, theirs too");
+}
+
 TEST_CASE("a prompt that was never ended can be seen, and is told where it must be a mistake") {
   zoomr::kv_cache cache(model, small::full, limits_for(6));
   const sequence seq = cache.open();
