@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bar on a terminal, nothing in a pipe.
+// A bar on a terminal; elsewhere a line every ten seconds.
 #pragma once
 
+#include <chrono>    // std::chrono::steady_clock
 #include <cstddef>   // std::size_t
 #include <iostream>  // std::cerr
 #include <string>    // std::string
@@ -13,7 +14,7 @@ namespace decode {
 class progress {
  public:
   progress(std::string label, std::size_t total)
-      : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) != 0 && total > 0) {}
+      : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO) != 0) {}
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;
   ~progress() {
@@ -21,8 +22,10 @@ class progress {
   }
 
   void at(std::size_t done) {
-    const std::size_t cells = shown_ ? width * done / total_ : 0;
-    if (!shown_ || (drawn_ && cells == cells_)) return;
+    if (total_ == 0) return;
+    if (!terminal_) return say(done);
+    const std::size_t cells = width * done / total_;
+    if (drawn_ && cells == cells_) return;
     cells_ = cells;
     drawn_ = true;
     std::cerr << '\r' << label_ << " [" << std::string(cells, '#') << std::string(width - cells, '.') << "] "
@@ -30,10 +33,19 @@ class progress {
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
+  void say(std::size_t done) {
+    if (clock::now() - said_ < std::chrono::seconds(10)) return;
+    said_ = clock::now();
+    std::cerr << label_ << ": " << 100 * done / total_ << " %" << std::endl;
+  }
+
   static constexpr std::size_t width = 40;
+  inline static thread_local clock::time_point said_ = clock::now();  // by any of them
   std::string label_;
   std::size_t total_;
-  bool shown_;
+  bool terminal_;
   bool drawn_ = false;
   std::size_t cells_ = 0;
 };

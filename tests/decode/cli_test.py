@@ -433,6 +433,7 @@ class Demo(unittest.TestCase):
         self.assertNotIn("not the one it needs", indexed)
         self.assertIn("random_c: a control", text)
         self.assertIn("oracle: a control", text)
+        self.assertIn("fine free: ", text)
 
     def test_the_demo_writes_a_page_with_what_its_presets_have_read(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -451,6 +452,7 @@ class Demo(unittest.TestCase):
             self.assertEqual(figures["choices"], str(ran["stats"]["refreshes"]))
             self.assertEqual(figures["zoomed into"], str(ran["stats"]["zooms"]))
             self.assertEqual(figures["attended tokens, mean"], f"{ran['attended_tokens_mean']:.1f}")
+            self.assertGreater(float(figures["tokens a second"]), 0)
 
 
 class Refusals(unittest.TestCase):

@@ -123,7 +123,8 @@ void print_accuracy(const std::vector<run_report>& runs) {
 /// What those names in the table mean that docs/policies.md does not list.
 void print_legend(const options& given) {
   const auto ran = [&](const char* name) { return std::ranges::find(given.policies, name) != given.policies.end(); };
-  std::cout << '\n';
+  std::cout << "\nfine free: fine look-ups where the model writes the trace itself, free of the given one. exact: such "
+               "traces without an error.\n";
   if (given.checkpoints.empty()) std::cout << "plain: trained with full attention. indexed: trained further to zoom.\n";
   if (ran("random_c")) std::cout << "random_c: a control, zoomr_mass with two thoughts chosen at random.\n";
   if (ran("oracle")) std::cout << "oracle: a control, zoomr_mass with the one thought chosen that is needed.\n";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demo_page.hpp"
 
-#include <span>  // std::span
+#include <chrono>  // std::chrono::steady_clock
+#include <span>    // std::span
 
 #include "../../decode/recording.hpp"
 #include "runs.hpp"
@@ -25,8 +26,11 @@ void demo_page::add(subject& on, const problem_set& set, const run_choice& choic
     recording recorded(*run, policy.facts(tokens));
     run->prompt(0, ids.first(prompt));
     recorded.passed(ids.first(prompt));
+    std::chrono::duration<double> taken{};                   // without what the recording takes
     for (std::size_t t = prompt; t + 1 < ids.size(); ++t) {  // nothing comes after the last one
+      const auto begin = std::chrono::steady_clock::now();
       run->advance(ids.subspan(t, 1));
+      taken += std::chrono::steady_clock::now() - begin;
       recorded.passed(ids.subspan(t, 1));
     }
     run_report said;
@@ -34,6 +38,7 @@ void demo_page::add(subject& on, const problem_set& set, const run_choice& choic
     said.budget = choice.budget;
     said.options = describe_options(policy.options);
     take_counters(said, *run);
+    said.seconds = taken.count();
     recorded.add_to(*page_, on.words, said);
   });
 }
