@@ -24,7 +24,7 @@ static_assert(std::is_trivially_copyable_v<view<float, 3>> && std::is_trivially_
 static_assert(std::is_trivially_copyable_v<paged_kv_lane<bfloat16>> && std::is_trivially_copyable_v<attention_state>);
 static_assert(std::is_trivially_copyable_v<cells<2>> && std::is_trivially_copyable_v<slot_map>);
 static_assert(std::is_trivially_copyable_v<zone_bounds> && std::is_trivially_copyable_v<closings>);
-static_assert(sizeof(bfloat16) == 2 && sizeof(token_class) == 1 && sizeof(level) == 1);
+static_assert(sizeof(bfloat16) == 2 && sizeof(token_class) == 2 && sizeof(level) == 1);
 
 // Questions without a field cost nothing at run time and little in a kernel's arguments.
 static_assert(std::is_empty_v<key_mean> && std::is_empty_v<mean_dot> && std::is_empty_v<last_query>);
