@@ -8,6 +8,7 @@
 #include <support/inputs.hpp>
 
 #include <algorithm>  // std::clamp, std::min
+#include <cmath>      // std::floor
 #include <string>     // std::string
 
 namespace zoomr_test {
@@ -29,7 +30,7 @@ long double largest_arrays(const shape& m, const Policy& policy, const zoomr::co
   const real asked = std::same_as<decltype(policy.segment), zoomr::unsegmented> ? 0 : c.most_segments();
   const real segments = [&] {
     if constexpr (std::same_as<decltype(policy.segment), zoomr::fixed_pages>) {
-      return std::min(asked, real{1} * c.max_tokens / policy.segment.longest);
+      return std::min(asked, std::floor(real{1} * c.max_tokens / policy.segment.longest));
     }
     return asked;
   }();
