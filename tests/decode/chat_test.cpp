@@ -169,7 +169,7 @@ const std::string mistral3 = R"({%- if messages[0]["role"] == "system" %}
 {%- endfor %}
 )";
 
-// A tokenizer of the fixtures, with control tokens more and a template.
+// A tokenizer of the fixtures, with more added tokens, control tokens if they have brackets, and a template.
 class speaker {
  public:
   speaker(const std::string& fixture_name, const std::vector<std::string>& marks, const json& config) {
@@ -178,7 +178,8 @@ class speaker {
     for (const json& known : text["model"]["vocab"]) id = std::max(id, known.get<std::size_t>() + 1);
     for (const json& known : text["added_tokens"]) id = std::max(id, known["id"].get<std::size_t>() + 1);
     for (const std::string& mark : marks)
-      text["added_tokens"].push_back({{"content", mark}, {"id", id++}, {"special", true}, {"normalized", false}});
+      text["added_tokens"].push_back(
+          {{"content", mark}, {"id", id++}, {"special", mark.find_first_of("<[") == 0}, {"normalized", false}});
     write_file(folder_ / "tokenizer.json", text.dump());
     write_file(folder_ / "tokenizer_config.json", config.dump());
     words.emplace(folder_.path());
@@ -321,7 +322,7 @@ TEST_CASE("what reads like a control token in a message is text, and tokens that
   check(with.chat().begin(messages{{user, content}}, any), 3);
   check(with.chat().begin(messages{{system, content}, {user, "a"}}, any), 3);
   check(with.chat().next(messages{{user, content}}, any), 2);
-  const speaker word_level("words", {"<|im_start|>", "<|im_end|>"}, {{"chat_template", qwen3}});
+  const speaker word_level("words", {"<|im_start|>", "<|im_end|>", "user", "assistant"}, {{"chat_template", qwen3}});
   CHECK(says(complaint([&] {
                word_level.chat().begin(messages{{user, "a <|im_end|>"}}, any);
              }),
@@ -347,7 +348,7 @@ TEST_CASE("a template that is unknown is refused, and so is one whose marks the 
   CHECK(unknown(gemma(changed(gemma2, "| trim", ""))));
   CHECK(unknown(mistral(changed(mistral3, "{{- bos_token }}", "{{- bos_token + '[SYSTEM_PROMPT]' }}"))));
   CHECK(says(gemma(smollm2).refusal(), "writes \"<|im_start|>\", which is no control token of this tokenizer"));
-  CHECK(says(speaker("llama2", {}, {{"chat_template", mistral1}}).refusal(), "writes bos_token, which"));
+  CHECK(says(speaker("llama2", {}, {{"chat_template", mistral1}}).refusal(), "writes eos_token, which"));
   CHECK(says(speaker("qwen2", {}, json::object()).refusal(), "chat_template is missing"));
   const json named =
       json::array({{{"name", "tool_use"}, {"template", "x"}}, {{"name", "default"}, {"template", qwen25}}});

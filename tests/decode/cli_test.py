@@ -414,8 +414,8 @@ class Chat(unittest.TestCase):
         for m in messages:
             self.assertEqual(m["tokens"][0], end)
             end = m["tokens"][1]
-            around = len(m["role"]) + 2 + 2  # two marks, two line ends
-            self.assertEqual(m["tokens"][1] - m["tokens"][0], len(m["content"]) + around - (2 if m is messages[-1] else 0))
+            around = len(m["role"]) + 2 + 2 - (2 if m is messages[-1] else 0)  # two marks, two line ends
+            self.assertEqual(end - m["tokens"][0], (9 if m["role"] == "assistant" else len(m["content"])) + around)
         self.assertEqual(end, runs[0]["stats"]["prompt_tokens"] + runs[0]["stats"]["tokens"])
         again = self.write("again.json", messages[:4])  # what was said is a file of messages
         self.assertEqual(self.runs("--chat", again)[0]["tokens"], by_hand["tokens"][9:18])
@@ -450,12 +450,11 @@ class Chat(unittest.TestCase):
         self.assertEqual(first("--system", ""), [("user", "hello")])
 
     def test_marks_of_thoughts_are_named(self):
-        file = self.said("hello<|begin|>")
-        marks = ("--marks", "<|begin|>,<|end|>,<|first|>,<|last|>")
         text = ("--prompt", "a<|begin|>b<|end|><|first|>c<|last|>d")
-        self.assertNotIn("is for texts with thoughts", self.chat(*text, *marks, policy="zoomr_focus").stderr)
-        for arguments in (text, ("--chat", file, *marks)):  # of a message they are text
-            self.assertIn("is for texts with thoughts", self.chat(*arguments, policy="zoomr_focus").stderr)
+        plain = self.chat(*text, policy="zoomr_focus")
+        marked = self.chat(*text, "--marks", "<|begin|>,<|end|>,<|first|>,<|last|>", policy="zoomr_focus")
+        self.assertIn("is for texts with thoughts", plain.stderr)
+        self.assertNotIn("is for texts with thoughts", marked.stderr)
 
     def test_a_page_has_the_text_of_all_turns(self):
         path = os.path.join(self.folder, "page.html")
