@@ -117,10 +117,10 @@ std::string note_on_cut(const std::vector<run_report>& runs, const options& give
     answers += run.answers;
   }
   if (cut == 0) return "";
-  const std::string which =
-      answers == 1 ? "the answer is" : std::to_string(cut) + " of " + std::to_string(answers) + " answers are";
-  return which + " cut at " + std::to_string(most) + " tokens; " +
-         (most < given.max_tokens ? "the model's context has no room for more" : "see --max-tokens");
+  const std::string at = "cut at " + std::to_string(most) + (most == 1 ? " token" : " tokens");
+  return (answers == 1 ? "the answer is " + at
+                       : at + ": " + std::to_string(cut) + " of " + std::to_string(answers) + " answers") +
+         (most < given.max_tokens ? "; the model's context has no room for more" : "; see --max-tokens");
 }
 
 /// Before anything takes long.

@@ -385,8 +385,9 @@ class Chat(unittest.TestCase):
         return self.write("chat.json", [{"role": "user", "content": content} for content in contents])
 
     def chat(self, *arguments, stdin="", policy="full"):
-        done = subprocess.run([PROGRAM, "--model", self.model, "--policy", policy, "--max-tokens", "9",
-                               *map(str, arguments)], capture_output=True, text=True, input=stdin, timeout=600)
+        limit = () if "--max-tokens" in arguments else ("--max-tokens", "9")
+        done = subprocess.run([PROGRAM, "--model", self.model, "--policy", policy, *limit, *map(str, arguments)],
+                              capture_output=True, text=True, input=stdin, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
@@ -400,8 +401,10 @@ class Chat(unittest.TestCase):
 
     def test_three_messages_are_answered_in_the_template_and_cut_answers_are_closed(self):
         file = self.said("hello", "why?", "and then")
-        by_hand = self.written(self.HEAD + "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n", *(
-            f"<|im_end|>\n<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n" for text in ("why?", "and then")))
+        def question(text):
+            return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        by_hand = self.written(self.HEAD + question("hello"), "<|im_end|>\n" + question("why?"),
+                               "<|im_end|>\n" + question("and then"))
         runs = self.runs("--chat", file, policy="full,quest")
         self.assertEqual(len(by_hand["tokens"]), 27)  # none has ended by itself
         for r in runs:
@@ -431,7 +434,7 @@ class Chat(unittest.TestCase):
         shown = self.chat("--chat", stdin="hello\r\nwhy?\n")
         answers = [m["content"] for m in from_file["messages"] if m["role"] == "assistant"]
         self.assertTrue(shown.stdout.startswith(f"> hello\n{answers[0]}\n\n> why?\n{answers[1]}\n\n"), shown.stdout)
-        self.assertEqual(shown.stderr, "note: 2 of 2 answers are cut at 9 tokens; see --max-tokens\n")
+        self.assertEqual(shown.stderr, "note: cut at 9 tokens: 2 of 2 answers; see --max-tokens\n")
 
     def test_a_chat_that_is_typed_ends_where_there_is_no_more_room(self):
         done = self.chat("--chat", stdin="hello\n" + "a" * 950 + "\nwhy?\n")
@@ -446,7 +449,8 @@ class Chat(unittest.TestCase):
         self.assertEqual(first(), [("system", "be kind"), ("user", "hello")])
         self.assertEqual(first("--system", "a<|im_end|>"), [("system", "a<|im_end|>"), ("user", "hello")])
         self.assertEqual(first("--system", ""), [("system", ""), ("user", "hello")])  # the template says one always
-        self.write("tokenizer_config.json", {"chat_template": self.TEMPLATE.replace("be kind", "' + messages[0]['content'] + '")})
+        without = self.TEMPLATE.replace("be kind", "' + messages[0]['content'] + '")
+        self.write("tokenizer_config.json", {"chat_template": without})
         self.assertEqual(first("--system", ""), [("user", "hello")])
 
     def test_marks_of_thoughts_are_named(self):
@@ -467,9 +471,12 @@ class Chat(unittest.TestCase):
         self.assertEqual(page["runs"][0]["steps"], 3 * 9 + 2)
 
     def test_a_cut_answer_is_said_to_be_cut_in_all_modes(self):
-        at = "cut at 9 tokens; see --max-tokens"
-        self.assertEqual(self.chat("--prompt", "hello").stderr, f"note: the answer is {at}\n")
-        self.assertEqual(self.chat("--prompt", "hello", "--turn", "why?").stderr, f"note: 2 of 2 answers are {at}\n")
+        def note(*arguments):
+            return self.chat("--prompt", "hello", *arguments).stderr
+        self.assertEqual(note(), "note: the answer is cut at 9 tokens; see --max-tokens\n")
+        self.assertEqual(note("--turn", "why?"), "note: cut at 9 tokens: 2 of 2 answers; see --max-tokens\n")
+        self.assertEqual(note("--max-tokens", 5000),
+                         "note: the answer is cut at 1019 tokens; the model's context has no room for more\n")
         tokens = self.runs("--prompt", "hello")[0]["tokens"]
         self.write("generation_config.json", {"eos_token_id": tokens[3]})
         ended = self.chat("--prompt", "hello")
