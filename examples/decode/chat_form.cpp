@@ -11,8 +11,14 @@
 namespace decode {
 namespace {
 
+constexpr std::size_t longest_template = 1 << 20;  // bytes
+
 void replace(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size())
+    out.append(text, done, at - done) += to;
+  text = out.append(text, done);
 }
 
 // A template in one spelling: message.role as message['role'], quotes alike, a line's end as \n, no blanks around
@@ -24,12 +30,16 @@ std::string in_one_spelling(std::string_view text) {
   replace(out, "\"", "'");
   replace(out, "message.role", "message['role']");
   replace(out, "message.content", "message['content']");
-  for (const std::string_view sign : {"+", "|"}) {
-    for (const std::string& blank : {' ' + std::string(sign), std::string(sign) + ' '}) {
-      while (out.find(blank) != out.npos) replace(out, blank, sign);
-    }
+  std::string tight;
+  bool after_sign = false;
+  for (const char c : out) {
+    const bool sign = c == '+' || c == '|';
+    while (sign && tight.ends_with(' ')) tight.pop_back();
+    if (c == ' ' && after_sign) continue;
+    tight += c;
+    after_sign = sign;
   }
-  return out;
+  return tight;
 }
 
 // A template, for questions about its expressions.
@@ -156,6 +166,8 @@ std::optional<chat_form> mistral(const spelled& text, const chat_surroundings& a
 }  // namespace
 
 chat_form read_chat_form(std::string_view text, const chat_surroundings& around, const std::string& where) {
+  if (text.size() > longest_template)
+    fail(where, " has ", text.size(), " bytes, but may have at most ", longest_template);
   const spelled known(text, where);
   if (const auto form = chatml(known)) return *form;
   if (const auto form = llama3(known, around)) return *form;

@@ -347,6 +347,7 @@ TEST_CASE("a template that is unknown is refused, and so is one whose marks the 
   CHECK(unknown(llama(changed(llama3, " | trim", ""))));
   CHECK(unknown(gemma(changed(gemma2, "| trim", ""))));
   CHECK(unknown(mistral(changed(mistral3, "{{- bos_token }}", "{{- bos_token + '[SYSTEM_PROMPT]' }}"))));
+  CHECK(says(chatml(smollm2 + std::string(1 << 20, ' ')).refusal(), "bytes, but may have at most 1048576"));
   CHECK(says(gemma(smollm2).refusal(), "writes \"<|im_start|>\", which is no control token of this tokenizer"));
   CHECK(says(speaker("llama2", {}, {{"chat_template", mistral1}}).refusal(), "writes eos_token, which"));
   CHECK(says(speaker("qwen2", {}, json::object()).refusal(), "chat_template is missing"));
