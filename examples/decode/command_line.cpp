@@ -74,6 +74,13 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_option("--turn", given.turns,
                  "text that follows an answer, such as the next message; once for each, and each is answered")
       ->allow_extra_args(false);
+  auto* chat = app.add_option("--chat", given.chat_file,
+                              "messages in the model's own template, each of the user's answered: from a JSON file, a "
+                              "list of {role, content}, or without FILE from standard input, one a line; what --prompt "
+                              "says begins the first")
+                   ->expected(0, 1);
+  app.add_option("--system", given.system,
+                 "the message of the system in a chat; default: the file's, or what the template says; \"\": none");
   app.add_option("--policy", given.policies, "names, see --list-policies")->delimiter(',')->capture_default_str();
   app.add_option("--budget", given.budgets, "one run for each; what it limits depends on the policy")
       ->delimiter(',')
@@ -93,6 +100,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_flag("--line-ends", given.line_ends,
                "the end of a line ends a sentence of at least sentences.shortest_line tokens: for tables, lists, code")
       ->excludes(delimiters);
+  app.add_option("--marks", given.thought_marks,
+                 "four tokens that begin and end thoughts and summaries, for policies that need them: begin, end, "
+                 "begin, end")
+      ->delimiter(',');
   app.add_option("--voters", given.voters.file,
                  "weights of the heads that vote, for policies that ask them; default: voters.json beside the model")
       ->check(file_name());
@@ -148,6 +159,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   }
   said.demo = demo->parsed();
   said.of_demo.checkpoints = listed_files(said.of_demo.checkpoints);
+  given.chat = chat->count() > 0;
   if (said.list) return std::nullopt;
   if (said.demo && given.on_device()) fail("--device ", given.device, ": the demo `ledger` runs on the host");
   if (!given.tiers_text.empty()) given.tiers = parse_tiers(given.tiers_text);
@@ -163,6 +175,11 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (!given.pages_file.empty() && given.on_device()) fail("--trace-pages: only the host's choices are written");
   if (!given.record_file.empty() && given.on_device()) fail("--record: only what the host passes is recorded");
   if (!given.record_file.empty() && !given.turns.empty()) fail("--record, --turn: a trace has one prompt");
+  if (!given.record_file.empty() && given.chat) fail("--record, --chat: a trace has one prompt");
+  if (given.chat && !given.turns.empty()) fail("--chat, --turn: a chat has its messages alone");
+  if (given.chat && given.on_device()) fail("--chat: on a device there are no later turns");
+  if (given.chat && said.demo) fail("--chat: the demo `ledger` has a text of its own");
+  if (given.system && !given.chat) fail("--system is for --chat");
   if (!given.record_file.empty() && given.policies.size() * std::max<std::size_t>(given.budgets.size(), 1) > 1)
     fail("--record: a trace is of one run, with one policy and one budget");
   if (!said.demo && given.directory.empty())

@@ -3,14 +3,16 @@
 // put down.
 #pragma once
 
-#include <algorithm>  // std::any_of, std::find, std::min, std::none_of
-#include <chrono>     // std::chrono::steady_clock
-#include <concepts>   // std::same_as
-#include <iostream>   // std::cout
-#include <memory>     // std::make_unique
-#include <optional>   // std::optional
-#include <utility>    // std::exchange
+#include <algorithm>   // std::any_of, std::find, std::max, std::min, std::none_of, std::replace
+#include <chrono>      // std::chrono::steady_clock
+#include <concepts>    // std::same_as
+#include <functional>  // std::function
+#include <iostream>    // std::cout
+#include <memory>      // std::make_unique
+#include <optional>    // std::optional
+#include <utility>     // std::move
 
+#include "chat.hpp"
 #include "options.hpp"
 #include "output.hpp"
 #include "page_trace.hpp"
@@ -30,33 +32,56 @@ struct job {
   const model_config& config;
   const tokenizer& words;
   std::vector<zoomr::token_class> classes;  // [V]
-  std::vector<token_id> prompt;
-  std::vector<std::vector<token_id>> turns;  // each follows an answer, and is answered
+  chat_passage prompt;
+  std::vector<chat_passage> turns;  // each follows an answer, and is answered
   std::size_t runs = 1;
   zoomr::executor threads;     // of the host's session
   bool continues = false;      // the prompt has text: what is written comes behind it
   std::vector<token_id> text;  // that all runs write; empty: each its own
   std::optional<report::page> page;
+  std::optional<token_id> end_of_turn = {};  // of a chat
+  /// Of a chat that is typed: the passage after `turns`, if there is one, which then belongs to these.
+  std::function<std::optional<chat_passage>()> typed = {};
+  bool as_typed = false;      // nobody knows how many turns there will be
+  bool on_terminal = false;   // where they are typed
+  std::size_t on_screen = 0;  // passages, the prompt first, that are on the terminal as they were typed
 
   bool ends(token_id id) const {
     const auto& eos = config.eos;
-    return id == words.eos() || std::find(eos.begin(), eos.end(), id) != eos.end();
+    return id == words.eos() || id == end_of_turn || std::find(eos.begin(), eos.end(), id) != eos.end();
   }
   /// Of the prompt and its turns. An answer that has ended leaves its last token to the turn after it.
   std::size_t given_tokens() const {
-    std::size_t count = prompt.size();
-    for (const std::vector<token_id>& turn : turns) count += turn.size();
+    std::size_t count = prompt.ids.size();
+    for (const chat_passage& turn : turns) count += turn.ids.size();
     return count;
   }
   /// Of one answer.
-  index_t most_tokens() const {
-    const std::size_t room = config.context - std::min(config.context, given_tokens());
-    return static_cast<index_t>(std::min(room / (turns.size() + 1), static_cast<std::size_t>(given.max_tokens)));
+  /// @param at  tokens before it
+  index_t most_tokens(std::size_t at = 0) const {
+    const std::size_t context = as_typed ? static_cast<std::size_t>(tokens()) : config.context;
+    const std::size_t before = as_typed ? std::max(at, prompt.ids.size()) : given_tokens();
+    const std::size_t room = context - std::min(context, before);
+    const std::size_t answers = as_typed ? 1 : turns.size() + 1;
+    return static_cast<index_t>(std::min(room / answers, static_cast<std::size_t>(given.max_tokens)));
   }
   /// Of the longest text: what is given and all that is written.
   index_t tokens() const {
+    if (as_typed) return static_cast<index_t>(std::min(config.context, longest_typed));
     return static_cast<index_t>(given_tokens()) + static_cast<index_t>(turns.size() + 1) * most_tokens();
   }
+  /// What follows the i-th answer; nullptr if that was the last.
+  const chat_passage* turn(std::size_t i) {
+    if (i == turns.size() && typed) {
+      std::optional<chat_passage> next = typed();
+      if (next) turns.push_back(std::move(*next));
+      if (on_terminal) on_screen = turns.size() + 1;
+    }
+    return i < turns.size() ? &turns[i] : nullptr;
+  }
+
+  /// Tokens that a chat may have which is typed: a cache has room for these.
+  static constexpr std::size_t longest_typed = 1 << 15;
 };
 
 /// The name of a file of one run: FILE, or FILE.policy-budget of several runs; empty if there is none.
@@ -74,13 +99,30 @@ inline std::string of_run(const job& work, const policy_choice& choice) {
   return work.runs > 1 ? choice.name + ", " : "";
 }
 
+/// A message on the screen: on one line, and no longer than a few.
+inline std::string on_screen(const std::string& content) {
+  std::string line = content;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return shortened(line, 400);
+}
+
+/// What others have said in a passage, with the sign that stands before a message on a terminal.
+inline void print_messages(const chat_passage& passage) {
+  for (const auto& [role, content] : passage.messages) {
+    if (role == chat_role::user) std::cout << "> " << on_screen(content) << '\n';
+    if (role == chat_role::assistant) std::cout << on_screen(content) << "\n\n";
+  }
+  std::cout << std::flush;
+}
+
 /// Writes an answer after what was passed last. Text streams as it comes unless JSON is wanted.
+/// @param most    tokens
 /// @param passed  passed(ids)  called after each step with what was passed
 /// @return  the token that ended it, which has not been passed; none where it is as long as it may be
 template <class Session, class Passed>
 std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_stream& stream, run_report& report,
-                               progress& bar, std::ostream* logits_out, Passed passed) {
-  for (index_t written = 0; written < work.most_tokens(); ++written) {
+                               progress& bar, std::ostream* logits_out, index_t most, Passed passed) {
+  for (index_t written = 0; written < most; ++written) {
     const auto logits = run.logits();
     if (logits_out != nullptr)
       logits_out->write(reinterpret_cast<const char*>(logits.data()),
@@ -100,39 +142,78 @@ std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_st
   return std::nullopt;
 }
 
+/// Passes the end of an answer and what follows it.
+/// @param end  the token that ended it; a passage of a chat begins with one itself
+template <class Session>
+std::vector<token_id> pass_turn(Session& run, const chat_passage& turn, std::optional<token_id> end) {
+  std::vector<token_id> ids = turn.ids;
+  if (end && turn.closing == 0) ids.insert(ids.begin(), *end);
+  run.turn(0, ids);
+  return ids;
+}
+
 /// Writes on after the prompt, with a session of the host or of a device, and after each turn.
 /// @param passed  passed(ids)  called after the prompt and after each step with what was passed
 template <class Session, class Passed>
 run_report write(job& work, const policy_choice& choice, Session& run, std::ostream* logits_out, Passed passed) {
-  const auto most = static_cast<std::size_t>(work.most_tokens()) * (work.turns.size() + 1);
+  using clock = std::chrono::steady_clock;
+  const bool chat = work.given.chat, shows = chat && !work.given.json;
+  const auto most = work.as_typed ? 0 : static_cast<std::size_t>(work.most_tokens()) * (work.turns.size() + 1);
   run_report report;
   report.policy = choice.name;
   report.budget = choice.budget;
+  if (shows && work.on_screen == 0) print_messages(work.prompt);
+  transcript said;  // its ranges are of the next tokens too, before these are passed
+  said.add(work.prompt, 0);
   {
-    progress bar("prompt", work.prompt.size());
-    run.prompt(work.prompt, [&](std::size_t count) { bar.at(count); });
+    progress bar("prompt", work.prompt.ids.size());
+    run.prompt(work.prompt.ids, [&](std::size_t count) { bar.at(count); });
   }
-  passed(std::span<const token_id>(work.prompt));
+  passed(std::span<const token_id>(work.prompt.ids));
+  std::size_t at = work.prompt.ids.size();  // tokens that were passed
+  const auto advanced = [&](std::span<const token_id> ids) {
+    at += ids.size();
+    passed(ids);
+  };
   progress bar(choice.name, work.given.json ? most : 0);
   sampler sample(work.given.sampling);
   text_stream stream(work.words, false, work.continues);  // markers of thoughts and summaries are worth seeing
-  const auto begin = std::chrono::steady_clock::now();
-  std::optional<token_id> end = answer(work, run, sample, stream, report, bar, logits_out, passed);
-  if constexpr (requires { run.turn(0, work.prompt); }) {
-    for (std::size_t i = 0; i < work.turns.size(); ++i) {
-      std::vector<token_id> turn = work.turns[i];
-      if (end) turn.insert(turn.begin(), *end);
-      run.turn(0, turn);
-      passed(std::span<const token_id>(turn));
-      const std::string rest = stream.finish() + work.given.turns[i];
-      report.text += rest;
-      if (!work.given.json) std::cout << rest << std::flush;
+  auto begin = clock::now();
+  for (std::size_t i = 0;; ++i) {
+    const std::size_t text_before = report.text.size(), tokens_before = at;
+    const auto end = answer(work, run, sample, stream, report, bar, logits_out, work.most_tokens(at), advanced);
+    const std::string rest = stream.finish();
+    report.text += rest;
+    if (shows) std::cout << rest << "\n\n" << std::flush;
+    if (shows && work.on_terminal && !end) std::cerr << "(cut at " << at - tokens_before << " tokens)\n";
+    report.answers += 1;
+    report.cut += end ? 0 : 1;
+    if (chat) said.add_answer(report.text.substr(text_before), at - tokens_before, !end);
+    if constexpr (requires { run.turn(0, work.prompt.ids); }) {
+      const auto waits = clock::now();
+      const chat_passage* const turn = work.turn(i);
+      begin += clock::now() - waits;
+      if (turn == nullptr) break;
+      if (work.as_typed && at + turn->ids.size() >= static_cast<std::size_t>(work.tokens())) {
+        if (!work.given.json)
+          tell("note: " + of_run(work, choice) + "the chat ends, since " + std::to_string(turn->ids.size()) +
+               " tokens follow " + std::to_string(at) + ", and there is room for " + std::to_string(work.tokens()));
+        break;
+      }
+      said.add(*turn, at);
+      advanced(pass_turn(run, *turn, end));
+      report.text += turn->text;
+      if (shows && work.on_screen < i + 2) print_messages(*turn);
+      if (!work.given.json && !chat) std::cout << rest << turn->text << std::flush;
       stream = text_stream(work.words, false, true);
-      end = answer(work, run, sample, stream, report, bar, logits_out, passed);
+    } else {
+      break;
     }
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report.text += stream.finish();
+  work.on_screen = 0;
+  report.seconds = std::chrono::duration<double>(clock::now() - begin).count();
+  report.more["answers_cut"] = report.cut;
+  if (chat) report.more["messages"] = said.to_json();
   if (!work.text.empty()) report.more["own_tokens"] = report.own_tokens;
   return report;
 }
@@ -143,7 +224,7 @@ inline trace_facts facts_for_trace(const job& work) {
   trace_facts facts{.model = shape_of(c, c.layers),
                     .layers = {},
                     .scale = c.attention_scale,
-                    .prompt = static_cast<index_t>(work.prompt.size()),
+                    .prompt = static_cast<index_t>(work.prompt.ids.size()),
                     .name = work.given.model_name(),
                     .command = work.given.command,
                     .classes = work.classes,
@@ -204,7 +285,8 @@ inline bool lacks_thoughts(const job& work, const run_report& report) {
     return zoomr::has(work.classes[static_cast<std::size_t>(id)], any_of_them);
   };
   const auto some = [&](const std::vector<token_id>& ids) { return std::any_of(ids.begin(), ids.end(), marks); };
-  return !some(work.prompt) && !some(report.tokens) && std::none_of(work.turns.begin(), work.turns.end(), some);
+  return !some(work.prompt.ids) && !some(report.tokens) &&
+         std::none_of(work.turns.begin(), work.turns.end(), [&](const chat_passage& turn) { return some(turn.ids); });
 }
 
 /// On the host, under the policy of a choice.

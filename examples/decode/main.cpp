@@ -2,6 +2,7 @@
 // zoomr-decode: generates text with a Hugging Face checkpoint under one policy or several, and says what each
 // has cost. Bad input ends with exit code 2 and one sentence.
 #include <algorithm>  // std::min, std::none_of
+#include <ctime>      // std::localtime, std::strftime, std::time
 #include <iostream>   // std::cout
 #include <memory>     // std::make_unique
 #include <optional>   // std::optional
@@ -22,12 +23,13 @@
 namespace decode {
 namespace {
 
-/// The messages after the first answer, encoded.
-std::vector<std::vector<token_id>> encode_turns(const tokenizer& words, const options& given, std::size_t room) {
-  std::vector<std::vector<token_id>> turns;
+/// What follows the first answer, encoded.
+std::vector<chat_passage> encode_turns(const tokenizer& words, const options& given, std::size_t room) {
+  std::vector<chat_passage> turns;
   for (const std::string& text : given.turns) {
-    turns.push_back(words.encode(text, {.add_special = false, .allow_unknown = false, .most = room}));
-    if (turns.back().empty()) fail("--turn: there is nothing in it");
+    turns.emplace_back().text = text;
+    turns.back().ids = words.encode(text, {.add_special = false, .allow_unknown = false, .most = room});
+    if (turns.back().ids.empty()) fail("--turn: there is nothing in it");
   }
   return turns;
 }
@@ -58,11 +60,75 @@ std::string prompt_text(const options& given, const tokenizer& words, const mode
   return read_prompt(given.prompt_file, most);
 }
 
+/// "29 Nov 2026", in English.
+std::string today() {
+  const std::time_t seconds = std::time(nullptr);
+  char text[32] = "";
+  if (const std::tm* const date = std::localtime(&seconds)) std::strftime(text, sizeof text, "%d %b %Y", date);
+  return text;
+}
+
+/// The first messages of a chat, as the command line changes them.
+/// @param before  text that the user's first one begins with
+void complete(std::vector<chat_message>& messages, const options& given, const chat_form& form, std::string before) {
+  const bool has_system = messages.front().role == chat_role::system;
+  if (given.system && has_system) fail("--system: the file has a message of the system already");
+  while (before.ends_with('\n')) before.pop_back();
+  std::string& first = messages[has_system ? 1 : 0].content;
+  if (!before.empty()) first = before + "\n\n" + first;
+  if (given.system && (!given.system->empty() || !form.default_system.empty()))
+    messages.insert(messages.begin(), {chat_role::system, *given.system});
+}
+
+/// The messages of a file, or the first of those that are typed and a way to the others.
+void read_chat(job& work, const chat_template& writer, const std::string& before) {
+  const std::size_t most = work.config.context, most_bytes = work.words.most_bytes(most);
+  work.end_of_turn = writer.end_of_turn();
+  if (!work.given.chat_file.empty()) {
+    auto passages = read_messages(work.given.chat_file, most_bytes);
+    complete(passages.front(), work.given, writer.form(), before);
+    work.prompt = writer.begin(passages.front(), most);
+    for (std::size_t i = 1; i < passages.size(); ++i) work.turns.push_back(writer.next(passages[i], most));
+    return;
+  }
+  typed_messages typed(most_bytes);
+  work.as_typed = true;
+  work.on_terminal = typed.on_terminal();
+  work.on_screen = work.on_terminal ? 1 : 0;
+  const std::optional<std::string> first = typed.next();
+  if (!first) fail("--chat: there is no message on standard input");
+  std::vector<chat_message> messages = {{chat_role::user, *first}};
+  complete(messages, work.given, writer.form(), before);
+  work.prompt = writer.begin(messages, most);
+  work.typed = [typed, &writer, most]() mutable -> std::optional<chat_passage> {
+    const std::optional<std::string> next = typed.next();
+    if (!next) return std::nullopt;
+    const chat_message message = {chat_role::user, *next};
+    return writer.next({&message, 1}, most);
+  };
+}
+
+/// Of answers that have not ended by themselves; empty: all have.
+/// @param most  tokens of an answer
+std::string note_on_cut(const std::vector<run_report>& runs, const options& given, index_t most) {
+  std::int64_t cut = 0, answers = 0;
+  for (const run_report& run : runs) {
+    cut += run.cut;
+    answers += run.answers;
+  }
+  if (cut == 0) return "";
+  const std::string at = "cut at " + std::to_string(most) + (most == 1 ? " token" : " tokens");
+  return (answers == 1 ? "the answer is " + at
+                       : at + ": " + std::to_string(cut) + " of " + std::to_string(answers) + " answers") +
+         (most < given.max_tokens ? "; the model's context has no room for more" : "; see --max-tokens");
+}
+
 /// Before anything takes long.
 void expect_files_apart(const options& given, const std::vector<policy_choice>& all) {
   named_files files;
   files.reads_model(given.directory);
   files.reads("--prompt-file", given.prompt_file);
+  files.reads("--chat", given.chat_file);
   files.reads("--voters", voters_file(given.directory, given.voters));
   files.writes("--report", given.report_file);
   for (const policy_choice& choice : all) {
@@ -93,17 +159,26 @@ void decode_text(const options& given) {
   job work{given, config, words,      classify(words, config.vocab, given.delimiters, given.marks(), given.lines()),
            {},    {},     all.size(), given.threads > 1 ? net->threads() : zoomr::executor{},
            false, {},     {}};
+  mark_thoughts(words, given.thought_marks, work.classes);
   std::string text = prompt_text(given, words, config);
   const auto note = [&](const std::string& what) {
     if (!given.json) tell("note: " + what);
   };
   if (drop_byte_order_mark(text)) note("the byte order mark before the prompt is left out");
-  work.continues = !text.empty();
-  work.prompt = encode_prompt(words, text, config);
-  work.turns = encode_turns(words, given, config.context);
+  work.continues = given.chat || !text.empty();
+  std::optional<chat_template> writer;
+  if (given.chat) {
+    if (writer.emplace(given.directory, words, today()).form().drops_thoughts)
+      note("this model's template leaves out the thoughts of earlier answers; in this chat they stay");
+    read_chat(work, *writer, text);
+  } else {
+    work.prompt.ids = encode_prompt(words, text, config);
+    work.turns = encode_turns(words, given, config.context);
+  }
   if (work.most_tokens() < 1) {
-    fail("the prompt and its turns have ", work.given_tokens(), " tokens, and this model's context of ", config.context,
-         " has no room for ", work.turns.size() + 1, " answers");
+    fail(given.chat ? "the messages have " : "the prompt and its turns have ", work.given_tokens(),
+         " tokens, and this model's context of ", config.context, " has no room for ", work.turns.size() + 1,
+         " answers");
   }
   const auto on = net ? nullptr : device::load(given.directory, config, work.tokens());
   const auto ends_sentence = [](zoomr::token_class of) {
@@ -127,7 +202,8 @@ void decode_text(const options& given) {
     runs.push_back(net ? generate(work, choice, *net, logits_out) : generate(work, choice, *on, logits_out));
     if (logits) logits->finish();
     if (given.same_text) work.text = runs.front().tokens;
-    if (!given.json) std::cout << "\n\n";
+    work.typed = nullptr;
+    if (!given.json && !given.chat) std::cout << "\n\n";
   }
   if (page_file) {
     work.page->write(page_file->stream());
@@ -137,6 +213,8 @@ void decode_text(const options& given) {
     print_json(std::cout, runs);
   else
     print_table(std::cout, runs);
+  if (const std::string cut = note_on_cut(runs, given, work.most_tokens()); !cut.empty() && !work.on_terminal)
+    note(cut);
 }
 
 void list_policies() {

@@ -45,7 +45,7 @@ void named_files::reads_model(const std::string& directory) {
   if (directory.empty()) return;
   const std::filesystem::path folder = directory;
   for (const char* const name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                 "model.safetensors.index.json", "ledger.json"}) {
+                                 "chat_template.jinja", "model.safetensors.index.json", "ledger.json"}) {
     reads("the model's", (folder / name).string());
   }
   std::error_code unknown;

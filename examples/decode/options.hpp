@@ -5,6 +5,7 @@
 #include <zoomr/core/storage_types.hpp>
 
 #include <filesystem>  // std::filesystem::path
+#include <optional>    // std::optional
 #include <string>      // std::string
 #include <vector>      // std::vector
 
@@ -24,12 +25,16 @@ struct options {
   std::string prompt;
   std::string prompt_file;
   std::vector<std::string> turns;
+  bool chat = false;
+  std::string chat_file;  // empty: messages are typed
+  std::optional<std::string> system;
   std::vector<std::string> policies = {"full"};
   std::vector<index_t> budgets;
   std::vector<std::string> settings;
   std::vector<std::string> delimiters;
   std::string sentence_marks = "anywhere";
   bool line_ends = false;
+  std::vector<std::string> thought_marks;  // four, or none
   voter_options voters;
   std::string storage = "float";
   std::string device = "host";

@@ -59,6 +59,7 @@ std::vector<std::pair<std::string, std::string>> figures(const run_report& run) 
   const auto percent = [](double share) { return fixed(100 * share, 1) + " %"; };
   add(stats.captured_count > 0, "captured mass", percent(stats.captured()));
   add(run.given_text(), "tokens it would write too", own_share(run));
+  add(run.cut > 0, "answers cut", std::to_string(run.cut) + " of " + std::to_string(run.answers));
   add(stats.agreeability_count > 0, "agreeability", fixed(stats.agreeability(), 3));
   add(stats.entropy_count > 0, "entropy, bits", fixed(stats.entropy(), 2));
   add(true, "choices", std::to_string(stats.refreshes));

@@ -28,6 +28,8 @@ struct run_report {
   zoomr::byte_count device_peak = 0;
   std::int64_t passes = 0;
   std::int64_t own_tokens = 0;  // of `tokens`, those that the sampler drew
+  std::int64_t answers = 0;     // that a decoder has written
+  std::int64_t cut = 0;         // of these, those that were as long as they may be before they ended
   zoomr::statistics stats;
   std::string options;                                             // all fields of the policy
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // what a task measures beside

@@ -64,4 +64,17 @@ std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t voc
   return classes;
 }
 
+void mark_thoughts(const tokenizer& words, const std::vector<std::string>& marks,
+                   std::vector<zoomr::token_class>& classes) {
+  using enum zoomr::token_class;
+  if (marks.empty()) return;
+  if (marks.size() != 4) fail("--marks: four tokens are needed, but ", marks.size(), " are named");
+  constexpr zoomr::token_class kinds[] = {thought_begin, thought_end, summary_begin, summary_end};
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    const auto id = words.id_of(marks[i]);
+    if (!id) fail("--marks: ", shown(marks[i]), " is no token of this model");
+    classes[static_cast<std::size_t>(*id)] = kinds[i];
+  }
+}
+
 }  // namespace decode

@@ -26,4 +26,9 @@ std::vector<zoomr::token_class> classify(const tokenizer& words, std::size_t voc
                                          const std::vector<std::string>& delimiters,
                                          mark_rule marks = mark_rule::anywhere, line_rule lines = line_rule::go_on);
 
+/// Makes four tokens begin and end thoughts and summaries: begin, end, begin, end. None changes nothing.
+/// @throws input_error
+void mark_thoughts(const tokenizer& words, const std::vector<std::string>& marks,
+                   std::vector<zoomr::token_class>& classes);
+
 }  // namespace decode

@@ -36,12 +36,13 @@ std::optional<std::string> byte_of(std::string_view text) {
 
 // Cuts added tokens out of a text, with the white space that they swallow: their ids go to `to`, and what lies between
 // them to part(text, position), until `to` is full.
-template <class Encoding, class Part>
-void cut(std::string_view text, const added_tokens& added, Encoding& to, const Part& part) {
+// @param is_token  is_token(token, position): whether what reads like one is one
+template <class Encoding, class IsToken, class Part>
+void cut(std::string_view text, const added_tokens& added, Encoding& to, const IsToken& is_token, const Part& part) {
   std::size_t done = 0;  // the text before this byte has its ids
   for (std::size_t at = 0; at < text.size() && !to.full();) {
     const added_token* token = added.at(text, at);
-    if (!token) {
+    if (!token || !is_token(*token, at)) {
       ++at;
       continue;
     }
@@ -63,7 +64,11 @@ std::vector<token_id> tokenizer::encode(std::string_view text, encode_options op
   encoding to{options, {}, {}};
   if (options.add_special) to.ids = before_;
   for (const splitter& split : splitters_) to.matching.emplace_back(split);
-  cut(text, added_, to, [&](std::string_view part, std::size_t position) { encode_part(part, position, to); });
+  const auto is_token = [&](const added_token& token, std::size_t at) {
+    return !special(token.id) || !to.is_plain(at, token.text.size());
+  };
+  cut(text, added_, to, is_token,
+      [&](std::string_view part, std::size_t position) { encode_part(part, position, to); });
   if (options.add_special) to.ids.insert(to.ids.end(), after_.begin(), after_.end());
   return to.ids;
 }
@@ -157,8 +162,10 @@ tokenizer::normalized_part tokenizer::normalize(std::string_view part) const {
 void tokenizer::encode_part(std::string_view part, std::size_t position, encoding& to) const {
   const auto [text, begins] = normalize(part);
   const bool moved = text != part;  // then only the part's place is known
-  const bool first = begins && position == 0;
-  cut(text, added_normalized_, to, [&](std::string_view rest, std::size_t at) {
+  const bool first = begins && position == 0 && !to.options.continues;
+  const bool plain = to.is_plain(position, part.size());
+  const auto is_token = [&](const added_token& token, std::size_t) { return !plain || !special(token.id); };
+  cut(text, added_normalized_, to, is_token, [&](std::string_view rest, std::size_t at) {
     encode_normalized(rest, position + (moved ? 0 : at), moved, first && at == 0, to);
   });
 }

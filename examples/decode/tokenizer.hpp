@@ -10,6 +10,7 @@
 // Added tokens that say "normalized" are found once the text is normalised, the others before.
 #pragma once
 
+#include <algorithm>      // std::ranges::any_of
 #include <cstddef>        // std::size_t
 #include <filesystem>     // std::filesystem::path
 #include <memory>         // std::shared_ptr
@@ -33,10 +34,16 @@
 
 namespace decode {
 
+struct byte_range {
+  std::size_t begin, end;
+};
+
 struct encode_options {
   bool add_special = true;                          // the tokens that the tokenizer puts around a text, such as BOS
   bool allow_unknown = true;                        // false: a word that only <unk> could stand for is an input_error
   std::size_t most = static_cast<std::size_t>(-1);  // ends after a piece that makes more ids than this
+  bool continues = false;                           // the text goes on behind another one
+  std::span<const byte_range> plain = {};           // where special tokens are text
 };
 
 class tokenizer {
@@ -107,6 +114,11 @@ class tokenizer {
     std::vector<splitter::matching> matching;
     std::vector<token_id> ids;
     bool full() const { return ids.size() > options.most; }
+    /// Whether some of these bytes may be no special token.
+    bool is_plain(std::size_t begin, std::size_t size) const {
+      return std::ranges::any_of(options.plain,
+                                 [&](byte_range of) { return begin < of.end && of.begin < begin + size; });
+    }
   };
 
   struct normalized_part {

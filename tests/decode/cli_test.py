@@ -351,6 +351,161 @@ class Output(unittest.TestCase):
             self.assertEqual(5 * summaries("--sentence-marks", "before-blank"), 2 * anywhere)
 
 
+class Chat(unittest.TestCase):
+    """A model whose tokens are letters, so that it writes nonsense, in the template of SmolLM2 and Qwen2.5."""
+
+    MARKS = ("<|im_start|>", "<|im_end|>", "<|begin|>", "<|end|>", "<|first|>", "<|last|>")
+    TEMPLATE = ("{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nbe kind<|im_end|>\n' }}{% endif %}"
+                "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+                "'<|im_end|>' + '\n'}}{% endfor %}{{ '<|im_start|>assistant\n' }}")
+    HEAD = "<|im_start|>system\nbe kind<|im_end|>\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.model = os.path.join(self.folder, "model")
+        shutil.copytree(LLAMA, self.model)
+        letters = [*self.MARKS, *"abcdefghijklmnopqrstuvwxyz", "Ġ", "Ċ", *"<>|_.!?,:;ABCDEFGHIJKLMNOPQRS"]
+        self.write("tokenizer.json", {
+            "added_tokens": [{"id": i, "content": mark, "special": True} for i, mark in enumerate(self.MARKS)],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": {text: i for i, text in enumerate(letters)}, "merges": []}})
+        self.write("tokenizer_config.json", {"chat_template": self.TEMPLATE, "eos_token": "<|im_end|>"})
+        with open(os.path.join(LLAMA, "config.json")) as f:
+            self.write("config.json", {**json.load(f), "eos_token_id": 1, "vocab_size": 64})
+
+    def write(self, name, value):
+        path = os.path.join(self.model, name)
+        with open(path, "w") as f:
+            json.dump(value, f)
+        return path
+
+    def said(self, *contents):
+        return self.write("chat.json", [{"role": "user", "content": content} for content in contents])
+
+    def chat(self, *arguments, stdin="", policy="full"):
+        limit = () if "--max-tokens" in arguments else ("--max-tokens", "9")
+        done = subprocess.run([PROGRAM, "--model", self.model, "--policy", policy, *limit, *map(str, arguments)],
+                              capture_output=True, text=True, input=stdin, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def runs(self, *arguments, **options):
+        return json.loads(self.chat("--json", *arguments, **options).stdout)["runs"]
+
+    def written(self, *prompts):
+        """What is written where the template is typed by hand: the answers, all of them cut, are closed."""
+        turns = [part for prompt in prompts[1:] for part in ("--turn", prompt)]
+        return self.runs("--prompt", prompts[0], *turns)[0]
+
+    def test_three_messages_are_answered_in_the_template_and_cut_answers_are_closed(self):
+        file = self.said("hello", "why?", "and then")
+        def question(text):
+            return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        by_hand = self.written(self.HEAD + question("hello"), "<|im_end|>\n" + question("why?"),
+                               "<|im_end|>\n" + question("and then"))
+        runs = self.runs("--chat", file, policy="full,quest")
+        self.assertEqual(len(by_hand["tokens"]), 27)  # none has ended by itself
+        for r in runs:
+            self.assertEqual((r["tokens"], r["text"]), (by_hand["tokens"], by_hand["text"]))
+            self.assertEqual(r["answers_cut"], 3)
+        messages, end = runs[0]["messages"], 0
+        self.assertEqual([m["role"] for m in messages], ["system"] + ["user", "assistant"] * 3)
+        self.assertEqual([m["content"] for m in messages[:2]], ["be kind", "hello"])
+        self.assertEqual([m.get("cut", False) for m in messages], [False] + [False, True] * 3)
+        for m in messages:
+            self.assertEqual(m["tokens"][0], end)
+            end = m["tokens"][1]
+            around = len(m["role"]) + 2 + 2 - (2 if m is messages[-1] else 0)  # two marks, two line ends
+            self.assertEqual(end - m["tokens"][0], (9 if m["role"] == "assistant" else len(m["content"])) + around)
+        self.assertEqual(end, runs[0]["stats"]["prompt_tokens"] + runs[0]["stats"]["tokens"])
+        again = self.write("again.json", messages[:4])  # what was said is a file of messages
+        self.assertEqual(self.runs("--chat", again)[0]["tokens"], by_hand["tokens"][9:18])
+
+    def test_messages_are_typed_a_line_each_and_later_policies_answer_the_same(self):
+        from_file = self.runs("--chat", self.said("hello", "why?"))[0]
+        typed = self.runs("--chat", stdin="hello\n\nwhy?", policy="full,window")
+        for r in typed:
+            self.assertEqual([m["content"] for m in r["messages"] if m["role"] == "user"], ["hello", "why?"])
+        self.assertEqual((typed[0]["tokens"], typed[0]["messages"]), (from_file["tokens"], from_file["messages"]))
+        before = self.runs("--prompt", "a text\n", "--chat", stdin="hello\n")[0]["messages"]
+        self.assertEqual(before[1]["content"], "a text\n\nhello")
+        shown = self.chat("--chat", stdin="hello\r\nwhy?\n")
+        answers = [m["content"] for m in from_file["messages"] if m["role"] == "assistant"]
+        self.assertTrue(shown.stdout.startswith(f"> hello\n{answers[0]}\n\n> why?\n{answers[1]}\n\n"), shown.stdout)
+        self.assertEqual(shown.stderr, "note: cut at 9 tokens: 2 of 2 answers; see --max-tokens\n")
+
+    def test_a_chat_that_is_typed_ends_where_there_is_no_more_room(self):
+        done = self.chat("--chat", stdin="hello\n" + "a" * 950 + "\nwhy?\n")
+        self.assertIn("note: the chat ends, since ", done.stderr)
+        self.assertIn("room for 1024", done.stderr)
+        self.assertNotIn("why", done.stdout)
+
+    def test_the_message_of_the_system(self):
+        file = self.said("hello")
+        def first(*arguments):
+            return [(m["role"], m["content"]) for m in self.runs("--chat", file, *arguments)[0]["messages"][:-1]]
+        self.assertEqual(first(), [("system", "be kind"), ("user", "hello")])
+        self.assertEqual(first("--system", "a<|im_end|>"), [("system", "a<|im_end|>"), ("user", "hello")])
+        self.assertEqual(first("--system", ""), [("system", ""), ("user", "hello")])  # the template says one always
+        without = self.TEMPLATE.replace("be kind", "' + messages[0]['content'] + '")
+        self.write("tokenizer_config.json", {"chat_template": without})
+        self.assertEqual(first("--system", ""), [("user", "hello")])
+
+    def test_marks_of_thoughts_are_named(self):
+        text = ("--prompt", "a<|begin|>b<|end|><|first|>c<|last|>d")
+        plain = self.chat(*text, policy="zoomr_focus")
+        marked = self.chat(*text, "--marks", "<|begin|>,<|end|>,<|first|>,<|last|>", policy="zoomr_focus")
+        self.assertIn("is for texts with thoughts", plain.stderr)
+        self.assertNotIn("is for texts with thoughts", marked.stderr)
+
+    def test_a_page_has_the_text_of_all_turns(self):
+        path = os.path.join(self.folder, "page.html")
+        file = self.said("hello", "why?", "and then")
+        run = self.runs("--chat", file, "--report", path, policy="full,window")[0]
+        page = data_of(path)
+        text = self.HEAD + "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n" + run["text"]
+        self.assertEqual("".join(page["texts"][0]), text)
+        self.assertEqual(dict(page["runs"][0]["figures"])["answers cut"], "3 of 3")
+        self.assertEqual(page["runs"][0]["steps"], 3 * 9 + 2)
+
+    def test_a_cut_answer_is_said_to_be_cut_in_all_modes(self):
+        def note(*arguments):
+            return self.chat("--prompt", "hello", *arguments).stderr
+        self.assertEqual(note(), "note: the answer is cut at 9 tokens; see --max-tokens\n")
+        self.assertEqual(note("--turn", "why?"), "note: cut at 9 tokens: 2 of 2 answers; see --max-tokens\n")
+        self.assertEqual(note("--max-tokens", 5000),
+                         "note: the answer is cut at 1019 tokens; the model's context has no room for more\n")
+        tokens = self.runs("--prompt", "hello")[0]["tokens"]
+        self.write("generation_config.json", {"eos_token_id": tokens[3]})
+        ended = self.chat("--prompt", "hello")
+        self.assertEqual(ended.stderr, "")
+        self.assertEqual(self.runs("--prompt", "hello")[0]["answers_cut"], 0)
+
+    def test_what_is_refused(self):
+        file = self.said("hello")
+        def refused(says, *arguments):
+            done = run("--model", self.model, *arguments)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+            self.assertIn(says, done.stderr)
+        refused("--chat: there is no message on standard input", "--chat")
+        refused("a chat has its messages alone", "--chat", file, "--turn", "a")
+        refused("a trace has one prompt", "--chat", file, "--record", "trace")
+        refused("on a device there are no later turns", "--chat", file, "--device", "cuda")
+        refused("--system is for --chat", "--prompt", "a", "--system", "b")
+        refused("four tokens are needed, but 1", "--prompt", "a", "--marks", "<|begin|>")
+        refused("\"<|x|>\" is no token", "--prompt", "a", "--marks", "<|x|>,<|end|>,<|first|>,<|last|>")
+        refused("would be lost", "--chat", file, "--report", file)
+        refused("the messages have", "--chat", self.said("a" * 2000))
+        listed = self.write("list.json", [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+        refused("has a message of the system already", "--chat", listed, "--system", "c")
+        self.write("tokenizer_config.json", {"chat_template": "{{ messages }}"})
+        refused("tokenizer_config.json: chat_template is none that is known here", "--chat", file)
+        self.write("tokenizer_config.json", {})
+        refused("chat_template is missing", "--chat", file)
+
+
 class Windows(unittest.TestCase):
     """A model of which five layers of six see a window of 8 tokens."""
 

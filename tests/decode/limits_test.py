@@ -239,7 +239,8 @@ class Marks(Limits):
             tokens[name] = json.loads(done.stdout)["runs"][0]["tokens"]
         self.assertEqual(tokens["marked"], tokens["plain"])
         done = run(DECODE, "--model", LLAMA, "--prompt-file", self.path("marked"), "--max-tokens", 1)
-        self.assertEqual(done.stderr, "note: the byte order mark before the prompt is left out\n")
+        self.assertEqual(done.stderr, "note: the byte order mark before the prompt is left out\n"
+                                      "note: the answer is cut at 1 token; see --max-tokens\n")
         self.assertEqual(run(DECODE, "--model", LLAMA, "--prompt", "\ufeff=", "--max-tokens", 1).returncode, 0)
         for coding in ("utf-16-le", "utf-16-be"):
             with open(self.path("wide"), "wb") as f:
@@ -266,11 +267,12 @@ class Notes(Limits):
         return ("--model", copy, "--prompt", "= ;", "--max-tokens", 2)
 
     def test_a_note_comes_when_the_run_goes_on(self):
-        for policies in ("full", "full,window"):
+        cut = "cut at 2 tokens"
+        for policies, said in (("full", f"the answer is {cut}"), ("full,window", f"{cut}: 2 of 2 answers")):
             done = run(DECODE, *self.prompt(), "--policy", policies)
             self.assertEqual(done.returncode, 0)
             self.assertEqual(done.stderr, "note: no token of this model ends a sentence, so nothing refreshes there; "
-                                          "see --delimiters\n")
+                                          f"see --delimiters\nnote: {said}; see --max-tokens\n")
 
     def test_an_error_stays_one_sentence(self):
         self.refused("must be at least", DECODE, *self.prompt(), "--tiers", "host=1KiB,file=/tmp:1GiB")
