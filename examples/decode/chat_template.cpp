@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat_template.hpp"
 
-#include <algorithm>  // std::any_of, std::count_if, std::find_if, std::min
+#include <algorithm>  // std::count_if, std::find_if, std::lower_bound, std::min
 #include <cstdint>    // std::uint64_t
 #include <optional>   // std::optional
 #include <utility>    // std::exchange
@@ -87,22 +87,27 @@ class written_text {
   const std::string& text() const { return text_; }
   const std::vector<std::size_t>& ends() const { return ends_; }
   bool mark_at(std::size_t byte) const {
-    return std::any_of(marks_.begin(), marks_.end(), [&](byte_range mark) { return mark.begin == byte; });
+    const auto mark = first_from(byte);
+    return mark != marks_.end() && mark->begin == byte;
   }
   /// What lies between the control tokens of text[begin, end), in bytes from `begin` on.
   std::vector<byte_range> between_marks(std::size_t begin, std::size_t end) const {
     std::vector<byte_range> found;
     std::size_t at = begin;
-    for (const byte_range mark : marks_) {
-      if (mark.begin < begin || mark.end > end) continue;
-      found.push_back({at - begin, mark.begin - begin});
-      at = mark.end;
+    for (auto mark = first_from(begin); mark != marks_.end() && mark->begin < end; ++mark) {
+      found.push_back({at - begin, mark->begin - begin});
+      at = mark->end;
     }
     found.push_back({at - begin, end - begin});
     return found;
   }
 
  private:
+  std::vector<byte_range>::const_iterator first_from(std::size_t byte) const {
+    return std::lower_bound(marks_.begin(), marks_.end(), byte,
+                            [](byte_range mark, std::size_t at) { return mark.begin < at; });
+  }
+
   const std::vector<std::string>& known_;
   std::string text_;
   std::vector<byte_range> marks_;

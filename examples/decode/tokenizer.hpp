@@ -117,7 +117,7 @@ class tokenizer {
     /// Whether some of these bytes may be no special token.
     bool is_plain(std::size_t begin, std::size_t size) const {
       return std::ranges::any_of(options.plain,
-                                 [&](byte_range of) { return begin < of.end && of.begin < begin + size; });
+                                 [&](byte_range part) { return begin < part.end && part.begin < begin + size; });
     }
   };
 
