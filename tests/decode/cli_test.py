@@ -655,6 +655,7 @@ class Refusals(unittest.TestCase):
         self.refused("--model", LLAMA, "--prompt", "nonsense", says="nonsense")
         self.refused(*model, "--sentence-marks", "never", says="--sentence-marks")
         self.refused(*model, "--sentence-marks", "before-blank", "--delimiters", ";", says="excludes")
+        self.refused(*model, "--line-ends", "--delimiters", ";", says="excludes")
 
     def broken(self, name, change, says, prompt="="):
         with tempfile.TemporaryDirectory() as folder:

@@ -52,20 +52,17 @@ struct neighbourhood {
   index_t first = 0;
   index_t end = 0;
 
-  /// @param eligible  eligible(id) of each of `segments` segments
   /// @cost  O(reach), and the segments between that are not eligible
-  template <class Eligible>
-  ZOOMR_HD constexpr neighbourhood(index_t id, index_t reach, index_t segments, Eligible eligible)
-      : first(id), end(id + 1) {
+  neighbourhood(const best_first& order, index_t id, index_t reach, index_t segments) : first(id), end(id + 1) {
     index_t left = reach;
     for (index_t before = id; left > 0 && before-- > 0;) {
-      if (!eligible(before)) continue;
+      if (order.votes(before) == not_eligible) continue;
       first = before;
       --left;
     }
     left = reach;
     for (index_t after = id + 1; left > 0 && after < segments; ++after) {
-      if (!eligible(after)) continue;
+      if (order.votes(after) == not_eligible) continue;
       end = after + 1;
       --left;
     }
@@ -90,13 +87,12 @@ inline void take_neighbours(const best_first& order, index_t reach, index_t room
     room -= input.tokens[id];
   }
   if (taken == 0) return;
-  const auto eligible = [&](index_t id) { return order.votes(id) != not_eligible; };
   // The walk may have ended at a segment that it did not take.
   const index_t last = row.level_at(order.walked(0)) == level::details ? 0 : 1;
   for (index_t ago = last + taken; ago-- > last;) {
-    const neighbourhood around(order.walked(ago), reach, segments, eligible);
+    const neighbourhood around(order, order.walked(ago), reach, segments);
     for (index_t id = around.first; id < around.end; ++id) {
-      if (!eligible(id) || row.level_at(id) == level::details) continue;
+      if (order.votes(id) == not_eligible || row.level_at(id) == level::details) continue;
       if (room <= 0) return;
       if (input.tokens[id] > room) return row.take_part(id, room);
       row.take(id);

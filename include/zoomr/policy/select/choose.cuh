@@ -92,12 +92,16 @@ struct neighbours_to_bring {
   __device__ index_t tokens(index_t id) const { return all.tokens(id); }
   __device__ bool taken(index_t id) const { return levels[id] == level::details; }
   __device__ votes_t key(index_t id) const {
-    const auto eligible = [&](index_t other) { return all.key(other) != not_eligible; };
     votes_t best = not_eligible;
-    if (!eligible(id) || taken(id)) return best;
-    const neighbourhood around(id, reach, size(), eligible);
-    for (index_t other = around.first; other < around.end; ++other) {
-      if (taken(other) && all.key(other) > best) best = all.key(other);
+    if (all.key(id) == not_eligible || taken(id)) return best;
+    for (index_t side = -1; side <= 1; side += 2) {
+      index_t left = reach;
+      for (index_t other = id + side; left > 0 && other >= 0 && other < size(); other += side) {
+        const votes_t votes = all.key(other);
+        if (votes == not_eligible) continue;
+        if (taken(other) && votes > best) best = votes;
+        --left;
+      }
     }
     return best;
   }
@@ -105,14 +109,19 @@ struct neighbours_to_bring {
 
 /// Device twin of `take_neighbours`. The host walks down the segments that were taken; among neighbours of equal keys
 /// its order is that of ids too, since of two segments with equal votes the lower one comes first.
-/// @param taken  tokens of the segments that the walk took
-/// @pre   the block sees the levels of the walk; nobody else reads `row.tokens`, which is overwritten
-/// @cost  as `best_walk`, whose keys cost a `neighbourhood` each, and a barrier
+/// @param room  for the tokens of all that is taken, by the walk too
+/// @pre   nobody else reads `row.tokens`, which is overwritten
+/// @cost  as `best_walk`, each of whose keys costs O(reach) and the segments between that are not eligible; a barrier
 template <index_t Threads>
 __device__ void bring_neighbours(block_threads& block, best_scratch<Threads>& scratch, index_t reach, index_t room,
-                                 index_t taken, const row_to_choose& row) {
+                                 const row_to_choose& row) {
+  index_t taken = 0;  // tokens, by this thread; nobody has counted what is not limited
+  for (index_t id = block.thread(); room < unlimited && id < row.levels.size(); id += Threads) {
+    if (row.levels[id] == level::details) taken += row.tokens[id];
+  }
+  const index_t in_all = block.sum(taken);  // from here on the block sees the levels of the walk
   const neighbours_to_bring items{{row.votes, row.tokens}, row.levels, reach};
-  const take_limits limits{.room = room == unlimited ? unlimited : room - taken};
+  const take_limits limits{.room = room < unlimited ? room - in_all : unlimited};
   best_walk<Threads, neighbours_to_bring> walk(block, scratch, items, limits, not_eligible);
   // The levels say which segments bring neighbours until all have been found.
   walk.each([&](index_t id, index_t part) {
@@ -140,21 +149,16 @@ __device__ void choose_row(block_threads& block, best_scratch<Threads>& scratch,
   const segments_to_choose items{row.votes, row.tokens};
   const take_limits limits = select.limits(anyway);
   best_walk<Threads, segments_to_choose> walk(block, scratch, items, limits, row.least);
-  index_t taken = 0;  // tokens, by this thread; nobody counts what is not limited
   walk.each([&](index_t id, index_t part) {
     if (id >= row.levels.size()) return;
     const bool unwanted = row.votes[id] != not_eligible && row.votes[id] < row.least_attended;
     row.levels[id] = part > 0 ? level::details : unwanted ? level::dropped : level::summary;
-    if constexpr (brings_neighbours<Selector>) {
-      if (limits.room < unlimited) taken += part == unlimited ? row.tokens[id] : part;
-    }
     if (part == 0 || part == unlimited) return;
     row.selection->cut_segment = id;
     row.selection->cut_tokens = part;
   });
   if constexpr (brings_neighbours<Selector>) {
-    if (select.neighbours == 0) return;
-    bring_neighbours(block, scratch, select.neighbours, limits.room, block.sum(taken), row);
+    if (select.neighbours > 0) bring_neighbours(block, scratch, select.neighbours, limits.room, row);
   }
 }
 
