@@ -88,8 +88,7 @@ struct device_sizes {
     if (tiered) page_parts = model.kv_heads / host.blocks.heads;
     while (1 << part_bits < page_parts) ++part_bits;
     segments = host.most_segments;
-    const std::int64_t pinned = std::int64_t{policy.zone.preamble} + policy.zone.question;
-    pins = 2 * static_cast<index_t>((std::min)(std::int64_t{segments}, pinned));
+    pins = static_cast<index_t>(most_pins(policy, segments));
     tokens = limits.max_tokens;
     window = host.window;
     kept = host.kept;
@@ -119,10 +118,15 @@ struct device_sizes {
     splits = with_splits > 0 ? with_splits : splits_for(std::int64_t{sequences} * readers());
   }
 
+  /// Segments of one sequence, out of so many, that one step may pin, and those that it may no longer pin.
+  static std::int64_t most_pins(const any_policy& policy, index_t segments) {
+    const std::int64_t pinned = std::int64_t{policy.zone.preamble} + policy.zone.question;
+    return 2 * (std::min)(std::int64_t{segments}, pinned);
+  }
   /// nullptr, or a sentence: which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
     const std::int64_t sequences = limits.max_sequences;
-    bool fits = limits.max_batched_tokens + 3 * sequences <= unlimited &&
+    bool fits = limits.max_batched_tokens + (3 + most_pins(policy, limits.most_segments())) * sequences <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&
                 std::int64_t{4} * limits.most_segments() + 4 <= unlimited;
     if (policy.persists()) fits = fits && sequences * (limits.rollback_depth() + 2) <= unlimited;
