@@ -39,9 +39,9 @@ struct tape {
   std::vector<zoomr::token_span> spans_from(index_t first, std::size_t count) const {
     std::vector<zoomr::token_span> some;
     for (const zoomr::token_span& span : spans) {
-      const zoomr::token_range ids{std::max(span.ids.first - first, 0),
-                                   std::min(span.ids.last - first, static_cast<index_t>(count))};
-      if (ids.size() > 0) some.push_back({ids, span.role});
+      const zoomr::token_range within{std::max(span.ids.first - first, 0),
+                                      std::min(span.ids.last - first, static_cast<index_t>(count))};
+      if (within.size() > 0) some.push_back({within, span.role});
     }
     return some;
   }
