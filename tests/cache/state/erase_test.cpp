@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Erased spans: the sequence is that of the tokens that are left.
+#include <cache/support/conversations.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/tiered_limits.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
@@ -96,6 +97,24 @@ TEST_CASE("without a span a sequence is that of the tokens that are left") {
   check("zoomr_one_pass", small::zoomr_one_pass, markup::pairs, true);
   check("zoomr_focus", small::zoomr_focus, markup::pairs, true);
   check("by_layer", small::by_layer, markup::pairs, true);
+}
+
+TEST_CASE("what an engine has named, and what is pinned, goes with its tokens") {
+  const auto check = [](const char* name, const auto& policy, markup text, bool by_next) {
+    CAPTURE(std::string(name));
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      CAPTURE(seed);
+      dice random(seed);
+      const tape says = with_spans(make_tape(model, kind::uniform, text, 230, 60, seed), seed);
+      for (const token_range span : {token_range{17, 33}, token_range{41, 80}, token_range{0, 16},
+                                     token_range{random.between(1, 60), random.between(61, 129)}}) {
+        check_as_if_never(pinning(policy, seed), says, 130, span, by_next);
+      }
+    }
+  };
+  check("quest", small::quest, markup::sentences, false);
+  check("full", small::full, markup::sentences, false);
+  check("zoomr_one_pass", small::zoomr_one_pass, markup::pairs, true);
 }
 
 TEST_CASE("the token before a span may end the prompt, also where it has ended a segment") {
