@@ -24,21 +24,9 @@ index_t lanes_with_keys(const cache_core<Pool>& core) {
   return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.model.kv_lanes();
 }
 
-/// Counts what a sequence has on the device. Where details are on the host, those of the token that reads most count:
-/// keys and values of the slots that it reads, over all KV lanes; and all keys of KV lanes whose keys are scored.
-/// @param most  slots that this token reads; 0: no pass is on its way
-template <class Pool>
-void count_bytes(const cache_core<Pool>& core, sequence_state& state, std::int64_t most) {
-  memory_use use = core.bytes_in_use(state);
-  if (core.policy.placement.details_on_host)
-    use.details = stored_size<typename Pool::number>(
-                      most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) +
-                      std::int64_t{lanes_with_keys(core)} * state.slots() * core.sizes.model.head_dim) *
-                  static_cast<byte_count>(sizeof(typename Pool::number));
-  state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
-}
-
-/// Adds the pass that has just ended to the sequence's statistics.
+/// Adds the pass that has just ended to the sequence's statistics. Where details are on the host, those of the token
+/// that has read most count as the device's: keys and values of the slots that it has read, over all KV lanes; and
+/// all keys of KV lanes whose keys are scored.
 template <class Pool>
 void count_pass(cache_core<Pool>& core, planned_item& item) {
   if (item.prompt) return;
@@ -50,7 +38,13 @@ void count_pass(cache_core<Pool>& core, planned_item& item) {
     most = (std::max)(most, read);
     read = 0;
   }
-  count_bytes(core, state, most);
+  memory_use use = core.bytes_in_use(state);
+  if (core.policy.placement.details_on_host)
+    use.details = stored_size<typename Pool::number>(
+                      most * (core.sizes.model.head_dim + core.sizes.model.stored_value_width()) +
+                      std::int64_t{lanes_with_keys(core)} * state.slots() * core.sizes.model.head_dim) *
+                  static_cast<byte_count>(sizeof(typename Pool::number));
+  state.stats.device_peak = (std::max)(state.stats.device_peak, use.total());
 }
 
 /// Lets eviction do what the tokens just committed have made due.
@@ -126,7 +120,6 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
   if (chooses) prefetch_chosen(core, item);
   free_pages(core.policy, core.limits, state, Pool::owns_pages ? &core.pool : nullptr);
   core.room.finish(core.pool);
-  if (!item.prompt) count_bytes(core, state, 0);
   (item.prompt ? state.stats.prompt_tokens : state.stats.tokens) += accepted;
 }
 
