@@ -319,8 +319,8 @@ TEST_CASE("stretches: their memory is counted, and only where there may be sever
     return bytes(tokens, 2, draft) - bytes(tokens, 1, draft) - thread;
   };
   // So many stretches, of 21 tokens whose 63 queries of a KV head attend together; and ranges.
-  CHECK(cut(5000, 40) == 5 * (21 * (3 * 4 * state + 9 * width) + 8) + 2 * 8);
-  CHECK(cut(5000, 2) == 5 * (2 * (3 * 4 * state + 9 * width) + 8) + 2 * 8);
+  CHECK(cut(5000, 40) == 5 * (21 * (3 * 4 * state + 9 * width) + 8) + (2 * 8 + 2) * 8);
+  CHECK(cut(5000, 2) == 5 * (2 * (3 * 4 * state + 9 * width) + 8) + (2 * 8 + 2) * 8);
 }
 
 TEST_CASE("stretches: prompts in any chunks, drafts and single tokens add up in one order, under a window too") {
