@@ -193,7 +193,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
   const real later_prompts = (tokens - 1) * real{sizeof(zoomr::token_range)};
   const real moved = (tokens + 2) * real{sizeof(zoomr::position_span)};
-  const real of_sequence = tokens + later_prompts + moved +
+  const real of_sequence = tokens * real{sizeof(zoomr::token_class)} + later_prompts + moved +
                            (std::ceil(tokens / 16) + kv_lanes * kept + log) * index_bytes + segments * state_bytes +
                            2 * layers * heads * carried * float_bytes + (noted + remembered) * query +
                            selection_rows * row + parts * records * query + segments * kv_lanes * summary;
