@@ -237,7 +237,7 @@ std::string follows(const speaker& with, const messages& said) {
   return passage.text;
 }
 
-const messages question = {{user, "Hi."}};
+const messages greeting = {{user, "Hi."}};
 const messages with_system = {{system, "Be brief."}, {user, "Hi."}};
 const messages with_answer = {{user, "Hi."}, {assistant, "Yes?"}, {user, "A river."}};
 
@@ -245,14 +245,14 @@ const messages with_answer = {{user, "Hi."}, {assistant, "Yes?"}, {user, "A rive
 
 TEST_CASE("ChatML: the template's own message of the system, another one, and an empty one") {
   const speaker small = chatml(smollm2);
-  CHECK(begins(small, question) ==
+  CHECK(begins(small, greeting) ==
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n");
   CHECK(begins(small, with_system) ==
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n");
   CHECK(begins(small, {{system, ""}, {user, " Hi.\n"}}) ==
         "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n Hi.\n<|im_end|>\n<|im_start|>assistant\n");
-  CHECK(follows(small, question) == "<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(follows(small, greeting) == "<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n");
   CHECK(begins(chatml(qwen25), with_answer) ==
         "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
         "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nA river.<|im_end|>\n"
@@ -268,7 +268,7 @@ TEST_CASE("Llama 3: contents are trimmed; later ones say the date before the mes
   CHECK(begins(llama(llama3), {{system, "Be brief.\n"}, {user, " Hi.\x1f"}}) ==
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
-  CHECK(begins(llama(llama31), question) ==
+  CHECK(begins(llama(llama31), greeting) ==
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
         "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n");
@@ -278,7 +278,7 @@ TEST_CASE("Llama 3: contents are trimmed; later ones say the date before the mes
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
         "Today Date: 05 Jan 2027\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n");
-  CHECK(follows(llama(llama31), question) ==
+  CHECK(follows(llama(llama31), greeting) ==
         "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
@@ -294,16 +294,16 @@ TEST_CASE("Gemma: the assistant is the model, and a message of the system begins
   CHECK(begins(later, {{system, "Be brief. "}, {user, " Hi. "}, {assistant, "Yes?"}, {user, "A river."}}) ==
         "<bos><start_of_turn>user\nBe brief. \n\nHi.<end_of_turn>\n<start_of_turn>model\nYes?<end_of_turn>\n"
         "<start_of_turn>user\nA river.<end_of_turn>\n<start_of_turn>model\n");
-  CHECK(follows(later, question) == "<end_of_turn>\n<start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\n");
+  CHECK(follows(later, greeting) == "<end_of_turn>\n<start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\n");
 }
 
 TEST_CASE("Mistral: instructions between marks that are text or control tokens, with the blanks of each version") {
-  CHECK(begins(mistral(mistral1), question) == "<s>[INST] Hi. [/INST]");
-  CHECK(follows(mistral(mistral1), question) == "</s> [INST] Hi. [/INST]");
+  CHECK(begins(mistral(mistral1), greeting) == "<s>[INST] Hi. [/INST]");
+  CHECK(follows(mistral(mistral1), greeting) == "</s> [INST] Hi. [/INST]");
   const speaker second = mistral(mistral2), third = mistral(mistral3, {"[INST]", "[/INST]"});
   CHECK(begins(second, {{system, "Be brief."}, {user, "Hi."}, {assistant, "Yes?"}, {user, "A river."}}) ==
         "<s> [INST] Be brief.\n\nHi. [/INST] Yes?</s> [INST] A river. [/INST]");
-  CHECK(follows(second, question) == "</s> [INST] Hi. [/INST]");
+  CHECK(follows(second, greeting) == "</s> [INST] Hi. [/INST]");
   CHECK(begins(third, with_answer) == "<s>[INST] Hi.[/INST] Yes?</s>[INST] A river.[/INST]");
   CHECK(says(complaint([&] { third.chat().begin(with_system, any); }),
              "no message of the system that stays in its place"));
@@ -383,7 +383,7 @@ TEST_CASE("a file of messages is cut where answers are wanted, and refused where
 
 TEST_CASE("a transcript knows the tokens of each message, and is a file of messages") {
   const speaker with = chatml(qwen3);
-  const chat_passage first = with.chat().begin(question, any), second = with.chat().next(question, any);
+  const chat_passage first = with.chat().begin(greeting, any), second = with.chat().next(greeting, any);
   transcript said;
   said.add(first, 0);
   said.add_answer("Yes?", 5, true);
