@@ -146,7 +146,7 @@ struct token_state {
       segments.push_back(closed.at[c]);
       after_close.insert(after_close.end(), segmenting.begin(), segmenting.end());
     }
-    if (marked) pin_closed(segmenter, closed, prompt_ends);
+    if (marked && (closed.count > 0 || prompt_ends)) pin_closed(segmenter, closed, prompt_ends);
   }
 
   /// The pins that classes, prompts and segments call for, of segments that are closed.
@@ -373,15 +373,16 @@ struct token_state {
 
  private:
   bool is_pinned(const segment& closed) const { return has(classes[closed.begin], token_class::pinned); }
-  // After a token has closed segments: those of pinned spans, and where a prompt ends or one that lies in a prompt
-  // closes after its end, what else is due.
+  // Pins closed segments of pinned spans; and what is due at a prompt's end, or as a segment of it closes later.
   [[gnu::cold, gnu::noinline]] void pin_closed(const any_segmenter& segmenter, const closings& closed,
                                                bool prompt_ends) {
     for (index_t c = 0; c < closed.count; ++c) {
       segment& added = segments[segment_count() - closed.count + c];
       if (is_pinned(added)) added.split = added.begin;
     }
-    if (prompt_ends || (closed.count > 0 && closed.at[0].begin < last_prompt_end())) renew_pins(segmenter);
+    const view<const token_range> later = ended_later_prompts();
+    const index_t ended = later.size() > 0 ? later[later.size() - 1].last : prompt_end;
+    if (prompt_ends || closed.at[0].begin < ended) renew_pins(segmenter);
   }
   // The class of the token behind a span, if that is erased: spans begin and end where they did.
   token_class class_behind(token_range erased) const {
