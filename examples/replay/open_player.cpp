@@ -15,9 +15,9 @@ namespace {
 
 using decode::fail;
 
-/// To a cache, the id of a token is its class.
+/// To a cache, the id of a token is its class: each byte is one.
 constexpr auto classes_by_id = [] {
-  std::array<zoomr::token_class, 128> all = {};
+  std::array<zoomr::token_class, 256> all = {};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<zoomr::token_class>(i);
   return all;
 }();

@@ -145,7 +145,6 @@ MALFORMED = {  # files, and words of the sentence
     "classes in one file": ([A.bytes(), (lambda b: (b.tensors.pop("token_classes"), b)[1])(
         part(100, TOKENS)).bytes()], "in all files of a trace, or in none"),
     "classes too few": ([part().change("token_classes", shape=(9,), numbers=b"0" * 9).bytes()], "there are 160 tokens"),
-    "a class that is none": ([part().change("token_classes", numbers=b"\x80" * 160).bytes()], "means nothing"),
     "text that goes backwards": ([text(160, [5] + [4] * 159).bytes()], "text_ends go backwards, from 5 to 4"),
     "text that ends too late": ([text(10, [11] * 160).bytes()], "end at byte 11, but the text has 10"),
     "text without ends": ([extra("text").bytes()], "need each other"),
@@ -188,6 +187,12 @@ class Replay(unittest.TestCase):
                 result = self.path("result.json")
                 self.refused(run(*self.written(*files), "--policy", "quest@64", "--json", result), words)
                 self.assertFalse(os.path.exists(result))
+
+    def test_each_byte_is_a_class(self):
+        for flags in (b"\x80", b"\xff"):
+            trace = self.written(part().change("token_classes", numbers=flags * 160).bytes())
+            done = run(*trace, "--policy", "quest@64")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_what_is_no_policy_is_one_sentence(self):
         trace = self.written(WHOLE.bytes())

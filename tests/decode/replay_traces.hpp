@@ -156,8 +156,9 @@ inline void write_trace(const decode::fs::path& path, token_range some, const st
     add(name + ".k", dtype, {count, model.kv_heads, dim}, stored(data().k[at(layer)], model.kv_heads * dim));
     add(name + ".v", dtype, {count, model.kv_heads, width}, stored(data().v[at(layer)], model.kv_heads * width));
   }
-  const auto* const classes = reinterpret_cast<const char*>(data().classes.data());
-  add("token_classes", "U8", {some.size()}, std::string(classes + some.first, classes + some.last));
+  std::string classes;
+  for (index_t t = some.first; t < some.last; ++t) classes += static_cast<char>(data().classes[at(t)]);
+  add("token_classes", "U8", {some.size()}, classes);
   const std::string text = header.dump();
   std::string length;
   for (int byte = 0; byte < 8; ++byte) length += static_cast<char>(text.size() >> (8 * byte) & 0xff);

@@ -149,12 +149,12 @@ TEST_CASE("a trace holds what attention saw of each token, in layers without a w
       const auto said_ids = part.load<token_id>("token_ids", "I32");
       CHECK(said_ids ==
             std::vector<token_id>(ids.begin() + std::ptrdiff_t(first), ids.begin() + std::ptrdiff_t(first + count)));
-      const auto said_classes = part.load<zoomr::token_class>("token_classes", "U8");
+      const auto said_classes = part.load<std::uint8_t>("token_classes", "U8");
       const auto text = part.load<char>("text", "U8");
       const auto ends = part.load<std::int32_t>("text_ends", "I32");
       REQUIRE(ends.size() == count);
       for (std::size_t t = 0, begin = 0; t < count; begin = std::size_t(ends[t++])) {
-        CHECK(said_classes[t] == classes[std::size_t(ids[first + t])]);
+        CHECK(zoomr::token_class{said_classes[t]} == classes[std::size_t(ids[first + t])]);
         const std::string piece(text.data() + begin, text.data() + ends[t]);
         CHECK(piece == facts.bytes(ids[first + t], first + t == 0));
       }
