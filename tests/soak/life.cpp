@@ -595,6 +595,9 @@ class life {
     index_t to = random_.chance(60) ? std::max(0, now - random_.between(0, 12)) : random_.between(0, now);
     if (sort_.kept > 0 && !of.in_prompt && random_.chance(40)) to = std::max(0, of.prompt - random_.between(1, 6));
     to = std::min(to, now);
+    // voters choose at the commit of a part of an item that is passed whole, but not at a rollback into it
+    for (const whole_item& each : of.wholes)
+      if (sort_.votes && each.tokens.first < to && to < each.tokens.last) to = each.tokens.first;
     // where queries are forgotten, the prompt's end must be so far behind that none of them is observed
     if (std::min(of.forgotten, to) + most_observed > limits_.max_tokens) to = 0;
     const looks before = looks_of(of);

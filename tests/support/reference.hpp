@@ -514,6 +514,8 @@ class replay : public replayed {
   // ---- one token ----
 
   static constexpr bool selects = Policy::selects;
+  // Where shares of voters choose, the commit of a part of an item that is passed whole chooses too.
+  static constexpr bool has_voters = zoomr::share_aggregator<decltype(Policy::aggregate)>;
   static constexpr bool reads_keys() { return std::same_as<decltype(Policy::score), zoomr::key_mass>; }
   static constexpr bool hears = std::derived_from<decltype(Policy::aggregate), zoomr::head_posterior>;
   static constexpr bool weighs = zoomr::weighing_aggregator<decltype(Policy::aggregate)>;
@@ -558,7 +560,7 @@ class replay : public replayed {
       }
     }
     evict_after(position);
-    const bool ends = item != nullptr && item->complete && position + 1 == item->tokens.last;
+    const bool ends = item != nullptr && (item->complete || has_voters) && position + 1 == item->tokens.last;
     if (ends && waits_) choose_all(at(position, false, 0, true), 0);
   }
 

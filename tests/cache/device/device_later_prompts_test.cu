@@ -65,7 +65,7 @@ index_t check_whole(const Policy& policy, std::uint64_t first, const zoomr::logi
     zoomr::config limits = limits_for(says.size() + 3);
     limits.max_draft_tokens = 23;
     limits.logits = rule;
-    check_life(policy, says, limits, seed, of_host, of_device, !evicts_later<Policy>);
+    check_life(policy, says, limits, seed, of_host, of_device, takes_back_alike<Policy>);
   }
   CHECK(of_host.taken_back == of_device.taken_back);
   return of_host.taken_back;

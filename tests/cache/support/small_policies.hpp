@@ -170,6 +170,11 @@ template <class Policy>
 inline constexpr bool evicts_later = requires(const Policy& of) {
   of.evict.every;
 };
+/// Tokens of an item that is passed whole may all be committed, and rolled back where they are wrong: the same is left
+/// as by the commit of the others alone. Voters choose at that commit, but not at a rollback.
+template <class Policy>
+inline constexpr bool takes_back_alike =
+    !evicts_later<Policy> && !::zoomr::share_aggregator<decltype(Policy::aggregate)>;
 /// Of all KV heads, not of voters alone: not over tiers.
 template <class Policy>
 inline constexpr bool reads_all_keys = reads_keys<Policy> && !::zoomr::share_aggregator<decltype(Policy::aggregate)>;

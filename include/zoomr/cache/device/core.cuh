@@ -241,10 +241,10 @@ struct device_core {
       list_closings(step_table::commit, item.seq);
       sequence.know_segments();
     }
-    const bool at_commit = item.chooses_at_commit();
-    if ((!item.chooses && !at_commit) || accepted < item.tokens) return;
+    const bool at_commit = item.chooses_at_commit(accepted, hears_voters<Policy>);
+    if (!at_commit && (!item.chooses || accepted < item.tokens)) return;
     if (at_commit) listed[step_table::commit].tokens.push_back(choice_at_commit(*this, item));
-    sequence.activate({item.last(), item.place}, sizes.ring);
+    sequence.activate({item.first + accepted - 1, item.place}, sizes.ring);
   }
 
  private:

@@ -111,11 +111,11 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
     state.queries.copy_from(core.draft_queries, item.draft + t, item.first + t);
   }
   commit_queries(core, state, item, accepted);
-  if (accepted == item.tokens) choose_due(core, item, choice_time::commit);
-  const bool chooses = item.chooses && accepted == item.tokens;
+  const bool waited = choose_waiting(core, item, accepted);
+  const bool chooses = waited || (item.chooses && accepted == item.tokens);
   if (chooses && item.chosen) {
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
-    state.log.push(item.last(), state.active_selection, level::summary);
+    state.log.push(item.first + accepted - 1, state.active_selection, level::summary);
   }
   if (chooses) prefetch_chosen(core, item);
   free_pages(core.policy, core.limits, state, Pool::owns_pages ? &core.pool : nullptr);

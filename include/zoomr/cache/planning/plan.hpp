@@ -50,11 +50,17 @@ struct planned_item {
   index_t queries_before = 0;  // its queries_from, likewise
   index_t announced = -1;      // how many tokens will be accepted, as given to `needs_second_pass`
   index_t draft_end = -1;      // of one passed whole: the position at which a draft would have ended; -1: it would not
-  bool waits = false;          // of one that goes on after a draft's end: its commit makes a choice
+  index_t due_from = -1;       // of one that goes on after a draft's end: first position at which a choice has become
+                               // due, which waits for the commit; -1: none
 
   index_t last() const { return first + tokens - 1; }
   /// Tokens come after the one at which a draft would have ended.
   bool goes_on() const { return draft_end >= 0; }
+  /// A choice waits for the commit of the item's first `accepted` tokens.
+  /// @param of_part  that of a part of them can be made
+  bool waits(index_t accepted, bool of_part) const {
+    return due_from >= 0 && due_from < first + accepted && (of_part || accepted == tokens);
+  }
 };
 
 /// An item that is passed whole goes on where a draft ends, unless that is its last token: what has become due waits.
@@ -68,7 +74,7 @@ struct planned_item {
                     std::to_string(planned.tokens) + " tokens");
   if (!last && !planned.goes_on()) planned.draft_end = planned.last();
   if (!planned.goes_on()) return false;
-  planned.waits = planned.waits || planned.chooses;
+  if (planned.chooses && planned.due_from < 0) planned.due_from = planned.last();
   planned.chooses = false;
   return !last;
 }

@@ -39,7 +39,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
     return zones_of_query(core.policy.zone, core.limits.logits.window, at, prompt_end, item.open_begin);
   });
   token.prompt = item.prompt;
-  token.noted = item.chooses_at_commit() && last;
+  token.noted = item.chooses_at_commit(item.tokens, false) && last;
   token.dense = item.prompt || position < core.limits.min_sparse_context || known.action == refresh_action::everything;
   const bool chosen = second_pass && !chooses_for_next_tokens(core.host_policy);
   if (chosen && item.chooses) token.reads = item.place;
@@ -47,7 +47,8 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   return token;
 }
 
-/// The last token of an item whose commit makes its choice: at the end of a prompt, or where it has waited. Scored are
+/// The last token that was committed of an item whose commit makes its choice: at the end of a prompt, or where it has
+/// waited. Scored are
 /// the segments of after the item, on what is left after eviction. Its queries are stored by sequence
 /// (common_arrays::choice_queries), so that this is its row.
 /// @pre  the item is committed, and the choice that was active still is

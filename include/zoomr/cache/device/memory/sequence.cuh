@@ -103,8 +103,9 @@ struct device_item : planned_item {
   index_t pages = 0;   // of its sequence that the device has once its table is there
   eviction_due due;    // by its commit
 
-  /// Its last token makes a choice when all of its tokens are committed.
-  bool chooses_at_commit() const { return (prompt && chooses) || waits; }
+  /// The last of its tokens that are accepted makes a choice when they are committed.
+  /// @param of_part  planned_item::waits
+  bool chooses_at_commit(index_t accepted, bool of_part) const { return prompt ? chooses : waits(accepted, of_part); }
 };
 
 }  // namespace zoomr::inline v0::detail

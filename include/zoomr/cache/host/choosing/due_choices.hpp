@@ -48,7 +48,7 @@ class row_choices {
   // The zones of the token. A choice that is made after the commit may take the segments that the item has closed. So
   // its open segment begins where the segmenter says; in a pass it begins where the plan of the item says.
   zone_bounds zone() const {
-    if (!item_.prompt && !item_.waits) return core_.zone_of(state_, item_, position_);
+    if (!item_.prompt && item_.due_from < 0) return core_.zone_of(state_, item_, position_);
     return core_.zone_at(state_, position_, core_.policy.segment.open_begin(state_.segmenting.data()));
   }
 
@@ -138,28 +138,27 @@ void choose_due(const layer_token<Pool>& token, index_t kv_head, view<const floa
   choose_rows(token, {kv_head * group, (kv_head + 1) * group}, queries, executor{}, thread, counts);
 }
 
-/// When a choice may be due that no layer makes; each from an item's last token.
+/// When a choice for all layers may be due that no layer makes; each from an item's last token.
 enum class choice_time {
-  first_pass,  ///< for all layers, read in the second pass
-  last_pass,   ///< for all layers, read by the tokens that follow: unless the first pass has made it
-  commit,      ///< any scope, once the tokens are committed: after a prompt, or of an item passed whole
+  first_pass,  ///< read in the second pass
+  last_pass,   ///< read by the tokens that follow: unless the first pass has made it
 };
 
 template <class Pool>
 bool is_due(const cache_core<Pool>& core, const planned_item& item, choice_time when) {
-  if (when == choice_time::commit) return item.waits || (item.prompt && item.prompt_ends && item.chooses);
   if (item.prompt || !item.chooses || core.policy.aggregate.per != scope::sequence) return false;
   return when == choice_time::first_pass ? core.policy.refresh.second_pass : !item.chosen;
 }
 
 /// Makes all rows of an item's choice, as pending.
+/// @param position  of the token that makes it
 /// @cost  that of each row
 template <class Pool>
-void choose_rows(cache_core<Pool>& core, planned_item& item) {
+void choose_rows(cache_core<Pool>& core, planned_item& item, index_t position) {
   const shape& model = core.sizes.model;
   sequence_state& state = core.state_of(item);
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
-  row_choices<Pool> choices(core, item, item.last(), core.threads_for(state.tokens()));
+  row_choices<Pool> choices(core, item, position, core.threads_for(state.tokens()));
   for (index_t layer = 0; layer < model.layers; ++layer) {
     for (index_t head = 0; head < model.heads; ++head) {
       const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
@@ -172,7 +171,19 @@ void choose_rows(cache_core<Pool>& core, planned_item& item) {
 /// Makes the choice that is due, if one is.
 template <class Pool>
 void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
-  if (is_due(core, item, when)) choose_rows(core, item);
+  if (is_due(core, item, when)) choose_rows(core, item, item.last());
+}
+
+/// Makes the choice, of any scope, that waits for the tokens to be committed: after a prompt, or of an item that was
+/// passed whole. Of a part of such an item it is made where voters choose, since of all others the queries of the
+/// item's last token alone are kept.
+/// @pre  the item's first `accepted` tokens are committed, with their queries
+/// @return  true if one was made
+template <class Pool>
+bool choose_waiting(cache_core<Pool>& core, planned_item& item, index_t accepted) {
+  const bool due = item.prompt ? item.prompt_ends && item.chooses : item.waits(accepted, core.sizes.heard > 0);
+  if (due) choose_rows(core, item, item.first + accepted - 1);
+  return due;
 }
 
 }  // namespace zoomr::inline v0::detail
