@@ -243,7 +243,11 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
     ZOOMR_EXPECTS(item.positions.size() == 0, "begin: on a device model positions are positions");
     expect_beginning(core_->host_policy, core_->limits, stepped, item);
     expect_observed(core_->host_policy, stepped, item);
-    if (item.spans.size() > 0) detail::expect_spans(core_->host_policy, stepped, item);
+    if (item.spans.size() > 0) {
+      ZOOMR_EXPECTS(!core_->host_policy.evict.observes,
+                    "begin: an item names spans, but on a device the policy evicts tokens by attention, theirs too");
+      detail::expect_spans(core_->host_policy, stepped, item, core_->limits.max_tokens);
+    }
   }
   void become(detail::device_sequence& copy, index_t id, const detail::device_sequence& original, index_t from,
               stream_ref stream) {

@@ -245,7 +245,7 @@ void any_kv_cache<T, Placement>::expect_passable(const step_item& item, index_t 
   expect_beginning(core_->policy, core_->limits, stepped, item);
   expect_observed(core_->policy, stepped, item);
   if (item.positions.size() > 0) expect_positions(core_->policy, core_->limits.logits, stepped, item);
-  if (item.spans.size() > 0) detail::expect_spans(core_->policy, stepped, item);
+  if (item.spans.size() > 0) detail::expect_spans(core_->policy, stepped, item, core_->limits.max_tokens);
 }
 
 template <class T, class Placement>

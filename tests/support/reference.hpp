@@ -576,7 +576,12 @@ class replay : public replayed {
   }
 
   void evict_after(index_t position) {
-    if (eviction_.after(position)) close_call(position + 1);
+    const zoomr::token_range question = question_in(prompts_before(position + 1));
+    const index_t from = std::max(question.first, question.last - policy_.zone.question);
+    const auto pinned = [&](index_t t) {
+      return past_.words.is(t, token_class::pinned) || (t >= from && t < question.last);
+    };
+    if (eviction_.after(position, pinned)) close_call(position + 1);
   }
 
   void choose_all(const moment& now, index_t first_layer) {

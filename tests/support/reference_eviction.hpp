@@ -115,8 +115,10 @@ class eviction {
   }
 
   /// After the token at `position`, for tokens from the prompt's last on: is it time, and what goes?
+  /// @param pinned  pinned(position)  it cannot go
   /// @return true if float may decide otherwise
-  bool after(index_t position) {
+  template <class Pinned>
+  bool after(index_t position, Pinned pinned) {
     bool doubtful = false;
     if constexpr (Evictor::observes) {
       const index_t end = position + 1;
@@ -127,7 +129,7 @@ class eviction {
       if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index_t layer = 0; layer < past_.model.layers; ++layer) {
         for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
-          doubtful = evict_tokens(layer, kv_head, end) || doubtful;
+          doubtful = evict_tokens(layer, kv_head, end, pinned) || doubtful;
       }
       asked_until_ = end;
     }
@@ -140,7 +142,8 @@ class eviction {
   }
   index_t group() const { return past_.model.heads / past_.model.kv_heads; }
 
-  bool evict_tokens(index_t layer, index_t kv_head, index_t end) {
+  template <class Pinned>
+  bool evict_tokens(index_t layer, index_t kv_head, index_t end, Pinned pinned) {
     std::vector<index_t> held;
     for (index_t t = 0; t < end; ++t) {
       if (retained(layer, kv_head, t)) held.push_back(t);
@@ -174,7 +177,8 @@ class eviction {
     index_t room = pinned_ + by_.tokens - (n - seen.scored);
     std::vector<index_t> others;
     for (index_t i = 0; i < seen.scored; ++i) {
-      if (held[static_cast<std::size_t>(i)] < std::max(sinks_, pinned_) && room > 0) {
+      const index_t t = held[static_cast<std::size_t>(i)];
+      if ((t < std::max(sinks_, pinned_) && room > 0) || pinned(t)) {
         --room;
       } else {
         others.push_back(i);

@@ -98,6 +98,12 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
     if (aggregate.per == scope::sequence || aggregate.per == scope::layer) {
       return "each KV head keeps tokens of its own, so the selection must be per KV head or query head";
     }
+    if (zone.preamble > 0) {
+      return "zones: an evictor that observes keeps no preamble: raise sinks, or name a span, and set preamble to 0";
+    }
+    if (zone.question > 0 && std::int64_t{zone.sinks} + evict.safe(unlimited) + zone.question > evict.kept(unlimited)) {
+      return "zones: sinks, question and the last tokens that the evictor keeps in any case must fit what it keeps";
+    }
   }
   if (placement.frees_unreachable) {
     if (selects || Evictor::observes || zone.dense_layers > 0 || !std::same_as<Refresh, after_prefill>) {

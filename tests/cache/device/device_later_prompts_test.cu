@@ -45,7 +45,7 @@ void check_conversations(const Policy& policy, std::uint64_t first, const zoomr:
     if (spans) says = with_spans(says, seed);
     zoomr::config limits = limits_for(says.size());
     limits.logits = rule;
-    check_life(spans ? pinning(policy, seed) : policy, says, limits, seed, of_host, of_device);
+    check_life(spans ? pinning(policy, seed, says) : policy, says, limits, seed, of_host, of_device);
   }
   CHECK(of_host.rolled_into == of_device.rolled_into);
   CHECK(of_host.rolled_before == of_device.rolled_before);

@@ -108,7 +108,7 @@ TEST_CASE("what an engine has named, and what is pinned, goes with its tokens") 
       const tape says = with_spans(make_tape(model, kind::uniform, text, 230, 60, seed), seed);
       for (const token_range span : {token_range{17, 33}, token_range{41, 80}, token_range{0, 16},
                                      token_range{random.between(1, 60), random.between(61, 129)}}) {
-        check_as_if_never(pinning(policy, seed), says, 130, span, by_next);
+        check_as_if_never(pinning(policy, seed, says), says, 130, span, by_next);
       }
     }
   };

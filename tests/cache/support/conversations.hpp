@@ -61,10 +61,18 @@ tape with_whole_items(const Policy& policy, tape says, std::uint64_t seed) {
   return says;
 }
 
-/// The policy with room for questions, and a preamble where it chooses; two of three tell.
+/// The policy with room for questions, and a preamble where it chooses; two of three tell. One that evicts by attention
+/// keeps no more than what is pinned in a text, or a few tokens more.
 template <class Policy>
-Policy pinning(Policy policy, std::uint64_t seed) {
+Policy pinning(Policy policy, std::uint64_t seed, const tape& says) {
   policy.zone.question = seed % 3 == 0 ? 9 : 33;
+  if constexpr (decltype(policy.evict)::observes) {
+    policy.evict.tokens =
+        policy.zone.sinks + policy.evict.safe(says.size()) + policy.zone.question + static_cast<index_t>(seed % 5) * 3;
+    for (index_t t = policy.zone.sinks; t < says.size(); ++t)
+      policy.evict.tokens += has(says.class_at(t), token_class::pinned) ? 1 : 0;
+    return policy;
+  }
   if (seed % 3 > 0) policy.zone.preamble = 25;
   if constexpr (requires { policy.aggregate.question; }) policy.aggregate.question = seed % 2 == 0 ? 11 : 25;
   return policy;

@@ -33,7 +33,7 @@ class saved_text {
     archive_.section("text", [&] {
       classes(counts);
       later_prompts();
-      if constexpr (reads) state_.renew_pins(policy_.segment);
+      if constexpr (reads) take_pins();
       moved_positions();
       if constexpr (reads) take_over(counts, same_policy);
       kept();
@@ -90,6 +90,18 @@ class saved_text {
                       "a later prompt cannot be there");
       state_.later_prompts.push_back(later);
     }
+  }
+
+  // Of another policy's file more may be pinned than this one keeps.
+  void take_pins() {
+    state_.renew_pins(policy_.segment);
+    const index_t most = core_.limits.max_tokens;
+    if (!state_.marked || !evicts_by_attention(policy_, most)) return;
+    const std::int64_t stay = never_evicted(policy_, state_, most);
+    if (stay <= policy_.evict.kept(most)) return;
+    no_room_to_load("with its pinned spans " + std::to_string(stay) +
+                    " tokens could never be evicted, but each KV lane keeps " +
+                    std::to_string(policy_.evict.kept(most)));
   }
 
   // An offset equal to the one before is not saved, and positions do not descend.

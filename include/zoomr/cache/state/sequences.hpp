@@ -140,15 +140,38 @@ inline void expect_item(const token_state& stepped, const step_item& item, const
   if (item.positions.size() == 0) expect_positions_left(stepped, item, limits.max_draft_tokens);
 }
 
+/// Some tokens of a sequence may be evicted by attention: of `tokens` a KV lane keeps `kept`.
+inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
+  return policy.evict.observes && policy.evict.kept(max_tokens) < max_tokens;
+}
+/// Tokens of a sequence that no eviction takes, at most, beside a first prompt that the zones pin: sinks, the last ones
+/// that the evictor keeps in any case, a question, and those of pinned spans.
+/// @param spans  of the next tokens, with numbers below `ids`
+/// @cost  O(tokens)
+[[gnu::cold, gnu::noinline]] inline std::int64_t never_evicted(const any_policy& policy, const token_state& state,
+                                                               index_t max_tokens, view<const token_span> spans = {},
+                                                               index_t ids = 0) {
+  const any_zones& zone = policy.zone;
+  std::int64_t count = std::int64_t{zone.sinks} + policy.evict.safe(max_tokens) + zone.question;
+  if (zone.prompt && state.in_first_prompt()) return count;
+  const index_t front = (std::max)(zone.sinks, state.pinned(zone)), tokens = state.tokens();
+  for (index_t t = front; t < tokens; ++t) count += has(state.classes[t], token_class::pinned) ? 1 : 0;
+  for (const token_span& span : spans) {
+    const index_t first = (std::max)(span.ids.first, front - tokens), last = (std::min)(span.ids.last, ids);
+    if (span.role == span_role::pinned) count += (std::max)(0, last - first);
+  }
+  return count;
+}
+
 /// Checks the spans of an item.
 /// @throws precondition_error if they are empty, or not ascending and disjoint; if the policy cannot end a segment
-///         where they do; or for a question that is not of a prompt, or that the policy's zones have no room for
+///         where they do; for a question that is not of a prompt, or that the policy's zones have no room for; or if
+///         more is pinned than the evictor keeps
+/// @cost   O(tokens) under a policy that evicts by attention, else O(spans)
 [[gnu::cold, gnu::noinline]] inline void expect_spans(const any_policy& policy, const token_state& stepped,
-                                                      const step_item& item) {
+                                                      const step_item& item, index_t max_tokens) {
   ZOOMR_EXPECTS(policy.segment.cuts,
                 "begin: an item names spans, but the policy's segmenter has no `cut` to end segments where they do");
-  ZOOMR_EXPECTS(!policy.evict.observes,
-                "begin: an item names spans, but the policy evicts tokens by attention, theirs too");
   index_t end = 0;
   for (const token_span& span : item.spans) {
     ZOOMR_EXPECTS(end <= span.ids.first && span.ids.first < span.ids.last,
@@ -163,6 +186,11 @@ inline void expect_item(const token_state& stepped, const step_item& item, const
                   "begin: a span is a question, but the policy pins none: its zones' `question` is the most tokens "
                   "of one, and 0");
   }
+  if (!evicts_by_attention(policy, max_tokens)) return;
+  const std::int64_t stay = never_evicted(policy, stepped, max_tokens, item.spans, item.ids.size());
+  const index_t kept = policy.evict.kept(max_tokens);
+  ZOOMR_EXPECTS(stay <= kept, "begin: with the pinned spans of an item " + std::to_string(stay) +
+                                  " tokens could never be evicted, but each KV lane keeps " + std::to_string(kept));
 }
 
 /// Checks that a later prompt may begin with an item: all that its tokens attend to is there.

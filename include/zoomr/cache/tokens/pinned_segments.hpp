@@ -44,10 +44,12 @@ inline token_range segments_in(view<const segment> segments, token_range tokens)
 }
 
 /// The tokens of a prompt from the first that a question span names to the last.
-/// @param prompt  positions
-/// @return        none: no token is in such a span
+/// @param classes  by position
+/// @param prompt   positions
+/// @return         none: no token is in such a span
 /// @cost  O(tokens of the prompt)
-inline token_range named_question(view<const token_class> classes, token_range prompt) {
+template <class Classes>
+token_range named_question(const Classes& classes, token_range prompt) {
   const auto named = [&](index_t t) { return has(classes[t], token_class::question); };
   token_range found = prompt;
   while (found.first < found.last && !named(found.last - 1)) --found.last;
@@ -56,7 +58,8 @@ inline token_range named_question(view<const token_class> classes, token_range p
 }
 
 /// True if a message begins among some tokens.
-inline bool begins_message(view<const token_class> classes, token_range tokens) {
+template <class Classes>
+bool begins_message(const Classes& classes, token_range tokens) {
   for (index_t t = tokens.last; t > tokens.first; --t) {
     if (has(classes[t - 1], token_class::message)) return true;
   }
@@ -67,10 +70,30 @@ inline bool begins_message(view<const token_class> classes, token_range tokens) 
 /// @param later  [later prompts]  ascending
 /// @return       none: there is none
 /// @cost  O(tokens of these prompts)
-inline token_range named_question(view<const token_class> classes, token_range first, view<const token_range> later) {
+template <class Classes>
+token_range named_question(const Classes& classes, token_range first, view<const token_range> later) {
   token_range named;
   for (index_t i = later.size(); i > 0 && named.size() == 0; --i) named = named_question(classes, later[i - 1]);
   return named.size() > 0 ? named : named_question(classes, first);
+}
+
+/// The tokens of a conversation's question.
+struct question_found {
+  token_range tokens;  // none: it has no question
+  bool named = false;  // by spans
+};
+/// What spans name; without that the last prompt, if a message begins in it.
+/// @param first, later  prompts that have ended
+/// @param most          of its tokens so many count, the last ones
+template <class Classes>
+question_found find_question(const Classes& classes, token_range first, view<const token_range> later, index_t most) {
+  question_found found;
+  found.tokens = named_question(classes, first, later);
+  found.named = found.tokens.size() > 0;
+  if (!found.named) found.tokens = later.size() > 0 ? later[later.size() - 1] : first;
+  if (!found.named && !begins_message(classes, found.tokens)) return {};
+  found.tokens.first = (std::max)(found.tokens.first, found.tokens.last - most);
+  return found;
 }
 
 /// Segments by id. One that is pinned has no details: all of it is summary tokens, which every query attends.
@@ -79,25 +102,24 @@ struct pinned_segments {
   index_t most_question = 0;  // zones::question
   token_range preamble;
   token_range question;
-  index_t question_begin = -1;  // its first token's position, if spans name it
+  token_range question_positions;  // segments in it, whole, are those of `question`
+  index_t question_begin = -1;     // its first token's position, if spans name it
 
   pinned_segments() = default;
   pinned_segments(index_t preamble_tokens, index_t question_tokens)
       : most_preamble(preamble_tokens), most_question(question_tokens) {}
 
-  /// Finds both. Without a named question it is the last prompt, if a message begins in it.
+  /// Finds both.
   /// @param first, later  prompts that have ended
   void find(view<const token_class> classes, view<const segment> segments, token_range first,
             view<const token_range> later) {
     if (most_preamble > 0) preamble = preamble_of(classes.slice(first.first, first.last), segments, most_preamble);
     if (most_question == 0) return;
-    token_range tokens = named_question(classes, first, later);
-    const bool named = tokens.size() > 0;
-    if (!named) tokens = later.size() > 0 ? later[later.size() - 1] : first;
-    if (!named && !begins_message(classes, tokens)) return;
-    tokens.first = (std::max)(tokens.first, tokens.last - most_question);
-    question = segments_in(segments, tokens);
-    if (named) question_begin = tokens.first;
+    const question_found found = find_question(classes, first, later, most_question);
+    if (found.tokens.size() == 0) return;
+    question_positions = found.tokens;
+    question = segments_in(segments, question_positions);
+    if (found.named) question_begin = question_positions.first;
   }
   bool has(index_t id) const {
     return (preamble.first <= id && id < preamble.last) || (question.first <= id && id < question.last);

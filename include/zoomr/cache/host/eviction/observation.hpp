@@ -4,11 +4,13 @@
 //   received[slot] += exp(logit(slot) - largest) / sum of exp(logit - largest)   for each observed query of each head
 //                      unless the evictor updates importance itself
 //   importance      = what the evictor rates them at, from `received` of the group
-//   kept            = sinks, last tokens, and those of the highest importance; ties to the lower slot, NaN last
+//   kept            = sinks, last tokens, and those of the highest importance; ties to the lower slot, NaN last; pinned
+//                     tokens come before all others
 #pragma once
 
 #include <zoomr/attention/run_logits.hpp>
 #include <zoomr/cache/config.hpp>
+#include <zoomr/cache/host/eviction/pinned_tokens.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/paging/stored_rows.hpp>
@@ -101,10 +103,12 @@ class observation {
   ///                  made of it
   /// @param queries   how many those were
   /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
+  /// @param pinned    others that are rated infinite
+  /// @param slots     of the KV lane, before
   /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
   /// @cost  what the evictor's `rate` costs, and O(n log n) for n tokens
   void choose(const any_evictor& evict, view<const float, 2> received, index_t queries, index_t first,
-              view<index_t> kept) {
+              const pinned_tokens& pinned, const slot_map& slots, view<index_t> kept) {
     const index_t tokens = received.extent(1);
     const index_t last = evict.safe(tokens);
     kv_lane_attention seen{received, {}, tokens - last, queries};
@@ -112,6 +116,9 @@ class observation {
     evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
     const index_t safe = (std::min)({first, seen.scored, rated_end});
+    for (index_t t = safe; pinned.any() && t < seen.scored; ++t) {
+      if (pinned.has_position(slots.position_of(t))) at(importance_, t) = infinity;
+    }
     const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(at(importance_, t)); };
     ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;

@@ -83,13 +83,14 @@ template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
                   index_t queries, observation& memory) {
   const shape& model = core.sizes.model;
-  const view<index_t> slots = memory.kept(kept);
-  memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
-                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots);
-  move_kv_lane(core, state, layer, kv_head, slots);
-  move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const index_t kv_lane = layer * model.kv_heads + kv_head;
   const slot_map before = state.slots_of(kv_lane);
+  const view<index_t> slots = memory.kept(kept);
+  memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
+                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), pinned_tokens(state), before,
+                slots);
+  move_kv_lane(core, state, layer, kv_head, slots);
+  move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
   for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
 }
