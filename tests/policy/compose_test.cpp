@@ -64,6 +64,19 @@ TEST_CASE("eviction per KV head needs a selection per KV head or query head") {
   CHECK(problem(with(scope::sequence)) != "");
 }
 
+TEST_CASE("a question fits what an evictor keeps, and such a policy pins no preamble") {
+  const auto with = [](index_t tokens, zones zone) {
+    return problem(compose(observation_window{.tokens = tokens, .queries = 8}, zone));
+  };
+  CHECK(with(32, {.sinks = 4, .question = 20}) == "");
+  CHECK(with(32, {.sinks = 4, .question = 21}) ==
+        "zones: sinks, question and the last tokens that the evictor keeps in any case must fit what it keeps");
+  CHECK(with(32, {.sinks = 40}) == "");
+  CHECK(with(unlimited, {.sinks = 4, .question = 21}) == "");
+  CHECK(with(32, {.sinks = 4, .preamble = 1}) ==
+        "zones: an evictor that observes keeps no preamble: raise sinks, or name a span, and set preamble to 0");
+}
+
 TEST_CASE("a placement that frees what is unreachable takes no selector, no eviction and no dense layers") {
   const std::string sentence =
       "a placement that frees what is unreachable evicts for good: it takes no selector, refresh, eviction or dense "

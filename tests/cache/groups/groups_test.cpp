@@ -199,6 +199,7 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
     CAPTURE(std::string(name));
     std::vector<tape> says = texts(3);
     if (!frees_pages(policy)) says[0].later_prompts = {{40, 77}, {90, 91}}, says[1].later_prompts = {{70, 141}};
+    says[1].spans = {{{5, 9}}, {{30, 41}}, {{90, 92}}};
     const zoomr::config limits = limits_for(longest, 2);
     any_kv_cache<> one = zoomr::kv_cache(model, policy, limits);
     const table group_of{0, 1, 0, 1, 1};
@@ -248,6 +249,7 @@ struct two_ways {
                                                 std::size_t longest_whole = 0) {
     std::vector<tape> says = texts(11, 3);
     if (with_later_prompts) says[0].later_prompts = {{60, 90}}, says[2].later_prompts = {{80, 83}, {100, 132}};
+    says[2].spans = {{{5, 9}}, {{30, 41}}, {{90, 92}}};
     const std::vector<shape> shapes = shapes_of(by_hand, group_of);
     hand_driven hand(by_hand, group_of);
     grouped_kv_cache<> cache(std::move(grouped), view<const index_t>(group_of));

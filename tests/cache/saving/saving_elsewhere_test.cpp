@@ -145,6 +145,12 @@ TEST_CASE("what cannot be right is refused, with its reason") {
   CHECK(refusal(small::full, saved_under(small::snapkv, says, 60)) == evicted);
   CHECK(refusal(small::quest, saved_under(small::evicting, says, 90)) == evicted);
   CHECK(refusal(small::full, saved_under(small::snapkv, says, 19)) == "");
+  tape pinned = says;
+  pinned.spans = {{{2, 10}}, {{12, 19}}};
+  const saved_bytes with_spans = saved_under(small::full, pinned, 19);  // 15 beside the last 8
+  CHECK(refusal(with(small::snapkv, [](auto& p) { p.evict.tokens = 23; }), with_spans) == "");
+  CHECK(refusal(with(small::snapkv, [](auto& p) { p.evict.tokens = 22; }), with_spans) ==
+        "zoomr: load: with its pinned spans 23 tokens could never be evicted, but each KV lane keeps 22");
   auto roomy = small::snapkv;
   roomy.evict.tokens = zoomr::unlimited;
   CHECK(refusal(roomy, ended) == "");  // it never evicts

@@ -386,8 +386,43 @@ TEST_CASE("spans that cannot be are refused, and nothing has changed") {
       "and 0");
   CHECK(refusal(with(small::quest, [](auto& p) { p.zone.question = 5; }), {{0, 2}}, {{2, 3}, question}, false) ==
         "zoomr: begin: a span is a question, but the item is not part of a prompt");
-  CHECK(refusal(small::snapkv, {{0, 2}}, {{2, 3}}) ==
-        "zoomr: begin: an item names spans, but the policy evicts tokens by attention, theirs too");
+}
+
+TEST_CASE("a span that leaves an evictor too little room is refused, and nothing has changed") {
+  // 4 sinks, the last 8, a question of 3 and 5 tokens of spans.
+  const auto policy = with(zoomr::presets::snapkv_with(20),
+                           [](auto& p) { p.evict.queries = 8, p.zone.sinks = 4, p.zone.question = 3; });
+  zoomr::kv_cache cache(model, policy, limits_for(60));
+  const sequence seq = cache.open();
+  const std::vector<token_id> ids(10, plain_id);
+  numbers with(10);
+  const auto pass = [&](std::vector<zoomr::token_span> spans, bool commits) {
+    step_item item{seq, view<const token_id>(ids)};
+    item.spans = view<const zoomr::token_span>(spans);
+    auto step = cache.begin(view<const step_item>(&item, {1}));
+    if (!commits) return;
+    whole_pass(step, with);
+    step.commit();
+  };
+  const auto too_many = [](int stay) {
+    return "zoomr: begin: with the pinned spans of an item " + std::to_string(stay) +
+           " tokens could never be evicted, but each KV lane keeps 20";
+  };
+  using enum zoomr::span_role;
+  pass({{{0, 6}}, {{9, 20}, question}}, true);  // of the sinks nothing counts twice; a question counts its zone
+  CHECK(mistake([&] { pass({{{1, 3}}, {{5, 7}}}, false); }) == too_many(21));
+  CHECK(cache.tokens(seq) == 10);
+  CHECK(mistake([&] { pass({{{0, 10}, question}}, false); }) == "");
+  CHECK(mistake([&] { pass({{{7, 12}}}, false); }) == "");  // two are not in this item
+  pass({{{1, 3}}, {{6, 7}}}, true);
+  CHECK(mistake([&] { pass({{{4, 5}}}, false); }) == too_many(21));
+  cache.rollback(seq, 12);
+  pass({{{0, 2}}}, true);
+  zoomr::kv_cache never(model, policy, limits_for(20));  // all tokens have room
+  step_item item{never.open(), view<const token_id>(ids)};
+  const zoomr::token_span all{{0, 10}};
+  item.spans = view<const zoomr::token_span>(&all, {1});
+  never.begin(view<const step_item>(&item, {1}));
 }
 
 TEST_CASE("a prompt that was never ended can be seen, and is told where it must be a mistake") {

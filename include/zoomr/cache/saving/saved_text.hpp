@@ -99,9 +99,8 @@ class saved_text {
     if (!state_.marked || !evicts_by_attention(policy_, most)) return;
     const std::int64_t stay = never_evicted(policy_, state_, most);
     if (stay <= policy_.evict.kept(most)) return;
-    no_room_to_load("with its pinned spans " + std::to_string(stay) +
-                    " tokens could never be evicted, but each KV lane keeps " +
-                    std::to_string(policy_.evict.kept(most)));
+    refuse_file("with its pinned spans " + std::to_string(stay) +
+                " tokens could never be evicted, but each KV lane keeps " + std::to_string(policy_.evict.kept(most)));
   }
 
   // An offset equal to the one before is not saved, and positions do not descend.

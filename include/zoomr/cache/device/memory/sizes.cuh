@@ -123,8 +123,11 @@ struct device_sizes {
     const std::int64_t pinned = std::int64_t{policy.zone.preamble} + policy.zone.question;
     return 2 * (std::min)(std::int64_t{segments}, pinned);
   }
-  /// nullptr, or a sentence: which of these numbers would not fit an index_t.
+  /// nullptr, or a sentence: what of the policy cannot work, or which of these numbers would not fit an index_t.
   static const char* problem(const any_policy& policy, const config& limits) {
+    if (policy.evict.observes && policy.zone.question > 0) {
+      return "device_cache: an evictor that observes keeps no question on a device: zones.question must be 0";
+    }
     const std::int64_t sequences = limits.max_sequences;
     bool fits = limits.max_batched_tokens + (3 + most_pins(policy, limits.most_segments())) * sequences <= unlimited &&
                 std::int64_t{limits.rollback_depth()} + 1 + limits.max_draft_tokens <= unlimited - most_tile_heads &&

@@ -12,7 +12,7 @@
 #include <zoomr/cache/state/cache_base.hpp>
 #include <zoomr/policy/score/scores.cuh>
 
-#include <algorithm>  // std::fill_n, std::max
+#include <algorithm>  // std::any_of, std::fill_n, std::max
 #include <cstddef>    // std::byte
 #include <cstring>    // std::memcpy
 #include <string>     // std::string, std::to_string
@@ -94,6 +94,8 @@ class sequence_move : choice_move<Policy, T> {
   /// The state `to`, of number `id`, of the device's becomes what `from` is on the host.
   void to_device(sequence_state& from, device_sequence& to, index_t id) {
     ZOOMR_EXPECTS(from.moved.plain(), "a sequence moves to a device only where model positions are positions");
+    ZOOMR_EXPECTS(!host_.policy.evict.observes || !names_spans(from),
+                  "a sequence with spans moves to a device only where the policy evicts nothing by attention");
     expect_room(from, device_.limits, device_.sizes.segments, device_.sizes.kept, device_.stock.free_pages());
     if (makes_summaries_late(from)) {
       host_.summaries.make(host_.pool, from, 0);
@@ -129,6 +131,10 @@ class sequence_move : choice_move<Policy, T> {
   }
 
  private:
+  static bool names_spans(const sequence_state& state) {
+    const auto named = [](token_class of_token) { return has(of_token, span_classes); };
+    return std::any_of(state.classes.begin(), state.classes.end(), named);
+  }
   static bool same(const storage_scale& scale, const storage_scale& other) {
     return scale.each.data() == nullptr && other.each.data() == nullptr && scale.all == other.all;
   }
