@@ -3,7 +3,7 @@
 
 #include <support/file_calls.hpp>
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::count, std::min
 #include <atomic>     // std::atomic
 #include <cmath>      // std::sqrt
 
@@ -44,6 +44,7 @@ struct told {
   std::vector<index_t> places;  // [tokens]  where each token's numbers stand
   std::vector<char> unasked;    // [tokens]  1: a step ended here and `needs_second_pass` was not called
   std::vector<seen> got;        // [tokens]
+  std::vector<char> roles;      // [tokens]  0: in no span, 1: in a pinned one, 2: in a question
   index_t from = 0;             // tokens before this one came before the span was edited
   index_t prompt = 1;           // tokens that the prompt will have, or has
   bool in_prompt = true;
@@ -75,6 +76,7 @@ struct line : told {
   index_t place(index_t position) const { return position < length() ? places[size(position)] : position + shift; }
   void cut(index_t to) {
     ids.resize(size(to)), places.resize(size(to)), unasked.resize(size(to)), got.resize(size(to));
+    roles.resize(size(to));
     from = std::min(from, to);
     while (!wholes.empty() && wholes.back().tokens.first >= to) wholes.pop_back();
     if (wholes.empty() || wholes.back().tokens.last <= to) return;
@@ -97,7 +99,7 @@ struct line : told {
   }
   void erase(zoomr::token_range span) {
     const auto drop = [&](auto& of) { of.erase(of.begin() + span.first, of.begin() + span.last); };
-    drop(ids), drop(places), drop(unasked), drop(got);
+    drop(ids), drop(places), drop(unasked), drop(got), drop(roles);
     shift += span.size();
     prompt = zoomr::detail::without(span, prompt);
     forgotten = zoomr::detail::without(span, forgotten);
@@ -142,9 +144,33 @@ struct part {
   index_t goal = 0;                  // where the later prompt will end
   std::vector<index_t> places = {};  // [ids]  where their numbers stand; empty: where the line says
   std::vector<seen> got = {};        // [tokens of the step]
+  std::vector<zoomr::token_span> spans = {};
 
   bool prompt() const { return of->open() || prompt_begins; }
 };
+
+/// The role of a token among the ids of an item, as `told::roles` has it.
+char role_in(const std::vector<zoomr::token_span>& spans, index_t id) {
+  for (const zoomr::token_span& span : spans) {
+    if (span.ids.first <= id && id < span.ids.last) return span.role == zoomr::span_role::pinned ? 1 : 2;
+  }
+  return 0;
+}
+/// The spans of some tokens that have these roles.
+std::vector<zoomr::token_span> spans_of(const std::vector<char>& roles, index_t first, index_t last) {
+  std::vector<zoomr::token_span> spans;
+  for (index_t t = first; t < last; ++t) {
+    const char role = roles[size(t)];
+    if (role == 0) continue;
+    if (t > first && role == roles[size(t - 1)]) {
+      ++spans.back().ids.last;
+      continue;
+    }
+    const auto named = role == 1 ? zoomr::span_role::pinned : zoomr::span_role::question;
+    spans.push_back({{t - first, t - first + 1}, named});
+  }
+  return spans;
+}
 
 /// Passes steps through a cache, with the numbers that the tokens of each line have.
 class passes {
@@ -740,9 +766,21 @@ class life {
         const bool other = at >= of.text.size() || random_.chance(5);
         made.ids.push_back(other ? random_.between(1, 30) : of.text[at]);
       }
+      if (!leaves_out("spans") && random_.chance(25)) made.spans = any_span(of, made);
       parts.push_back(std::move(made));
     }
     return parts;
+  }
+  // Of the ids of a part; none where it would be refused. The second of two groups has no room for questions.
+  std::vector<zoomr::token_span> any_span(const line& of, const part& made) {
+    const auto count = static_cast<index_t>(made.ids.size());
+    const index_t first = random_.between(0, count - 1), last = std::min(count, first + random_.between(1, 9));
+    const bool may_be_question = sort_.questions && made.prompt() && lie_ != pages::groups;
+    if (may_be_question && random_.chance(50)) return {{{first, last}, zoomr::span_role::question}};
+    const auto pinned = static_cast<index_t>(std::count(of.roles.begin(), of.roles.end(), 1));
+    if (last - first > sort_.pinned_room - pinned) return {};
+    event("pinned spans");
+    return {{{first, last}}};
   }
   // Not where it would be refused, as in the resident cache that `check` makes.
   bool begins_prompt(const line& of) {
@@ -752,7 +790,14 @@ class life {
   static std::vector<zoomr::step_item> items_of(const std::vector<part>& parts) {
     std::vector<zoomr::step_item> items;
     for (const part& p : parts)
-      items.push_back({p.seq, view<const token_id>(p.ids), p.prompt_ends, {}, p.prompt_begins, {}, p.whole});
+      items.push_back({p.seq,
+                       view<const token_id>(p.ids),
+                       p.prompt_ends,
+                       {},
+                       p.prompt_begins,
+                       {},
+                       p.whole,
+                       view<const zoomr::token_span>(p.spans)});
     return items;
   }
 
@@ -926,6 +971,7 @@ class life {
       for (index_t t = 0; t < takes; ++t) {
         of.places.push_back(of.length() + of.shift);
         of.ids.push_back(p.ids[size(t)]);
+        of.roles.push_back(role_in(p.spans, t));
         of.got.push_back(p.got.empty() ? seen{} : p.got[size(t)]);
         of.unasked.push_back(!asked && t + 1 == taken[size(i)] ? 1 : 0);
       }
@@ -1140,7 +1186,8 @@ class life {
                   .prompt_ends = in_prompt && !open,
                   .prompt_begins = in_prompt && now == prompt.first && now > 0,
                   .whole = whole != nullptr,
-                  .places = {all.places.begin() + now, all.places.begin() + last}};
+                  .places = {all.places.begin() + now, all.places.begin() + last},
+                  .spans = spans_of(all.roles, now, last)};
       if (whole != nullptr && !whole->complete) parts[0].ids.push_back(9), parts[0].places.push_back(0);
       const auto items = items_of(parts);
       fresh.begin(view<const zoomr::step_item>(items));

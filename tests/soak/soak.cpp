@@ -26,7 +26,7 @@
 // loaded, `erases` spans that go or are shifted, `shifts` the latter, `gaps` model positions that stay where
 // tokens go, `turns` keys that are turned, `widths` rows of other widths than the model's,
 // `logits` what a model does to its logits, `windows` layers with a sliding one, `odd` keys that are not finite,
-// `wholes` items that are passed whole.
+// `wholes` items that are passed whole, `spans` tokens that are pinned and questions.
 //
 // Two runs with the same numbers do the same, but for policies whose bytes are moved by a thread.
 #include <soak/life.hpp>
@@ -51,7 +51,7 @@ struct options {
 constexpr const char* usage =
     "soak [--operations N] [--seed S] [--life L] [--only POLICY] [--without "
     "strict,accept_failed,short_prompts,forks,engines,reloads,erases,turns,widths,logits,windows,groups,odd,wholes,\n"
-    "                shifts,gaps]\n";
+    "                shifts,gaps,spans]\n";
 
 /// The options, or an exit with the usage.
 options parse(int argc, char** argv) {

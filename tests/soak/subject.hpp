@@ -279,16 +279,18 @@ struct tier_sizes {
 
 /// A policy with a storage type, and how to make caches of it.
 struct sort {
-  std::string name;                // of the preset
-  std::string type;                // of what is stored
-  widths least = {};               // rows as narrow as this type allows
-  zoomr::byte_count at_hand = 0;   // over tiers, of each page: keys of voters that stay in memory
-  bool frees_unreachable = false;  // pages that no query can reach: no deep rollback
-  bool evicts = false;             // tokens: no rollback behind that
-  bool accumulates = false;        // attention from the first token on
-  bool votes = false;              // heads do, by the last queries
-  index_t kept = 0;                // tokens, of those that evict
-  bool threads = false;            // a thread moves bytes: faults need not come in the same places again
+  std::string name;                        // of the preset
+  std::string type;                        // of what is stored
+  widths least = {};                       // rows as narrow as this type allows
+  zoomr::byte_count at_hand = 0;           // over tiers, of each page: keys of voters that stay in memory
+  bool frees_unreachable = false;          // pages that no query can reach: no deep rollback
+  bool evicts = false;                     // tokens: no rollback behind that
+  bool accumulates = false;                // attention from the first token on
+  bool votes = false;                      // heads do, by the last queries
+  index_t kept = 0;                        // tokens, of those that evict
+  index_t pinned_room = zoomr::unlimited;  // tokens of pinned spans that a sequence may have
+  bool questions = false;                  // spans may be questions
+  bool threads = false;                    // a thread moves bytes: faults need not come in the same places again
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&)> resident = {};
   /// In the pages of an engine; empty where these have no room for what is stored.
   std::function<std::unique_ptr<subject>(const zoomr::config&, const widths&, const zoomr_test::engine_layout&)>

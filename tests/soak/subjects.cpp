@@ -25,7 +25,7 @@ constexpr auto seldom_voters = zoomr::compose(
 /// Adds a policy whose tiers have this order and engine, if its storage type is this one; where the program is built
 /// for all of them, in any case.
 template <class T, class First, class Order, class Engine, class Policy>
-void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
+void add_one(std::vector<sort>& all, const char* name, Policy policy) {
 #if !defined(ZOOMR_SOAK_ALL)
   if constexpr (std::same_as<T, First>)
 #endif
@@ -39,7 +39,13 @@ void add_one(std::vector<sort>& all, const char* name, const Policy& policy) {
     }
     made.frees_unreachable = policy.placement.frees_unreachable;
     made.evicts = decltype(Policy::evict)::observes;
-    if constexpr (decltype(Policy::evict)::observes) made.accumulates = policy.evict.accumulates && !policy.zone.prompt;
+    if constexpr (decltype(Policy::evict)::observes) {
+      made.accumulates = policy.evict.accumulates && !policy.zone.prompt;
+      policy.zone.question = 5;
+      const index_t unchosen = policy.zone.sinks + policy.evict.safe(1 << 20) + policy.zone.question;
+      made.pinned_room = policy.evict.kept(1 << 20) - unchosen;
+    }
+    made.questions = policy.zone.question > 0;
     made.votes = zoomr::share_aggregator<decltype(Policy::aggregate)>;
     if (made.evicts && !policy.zone.prompt) made.kept = policy.evict.kept(1 << 20);
     made.threads = !std::same_as<Engine, zoomr::sync_transfers>;
