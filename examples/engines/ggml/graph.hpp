@@ -18,6 +18,7 @@ struct graph_item {
   std::vector<zoomr::token_id> ids;
   std::vector<std::int32_t> positions;
   bool prompt_ends = false;
+  std::vector<zoomr::token_span> spans = {};  // of the ids
 };
 
 /// The tokens of a graph by sequence. A cache has them one sequence after the other; a graph may mix them.

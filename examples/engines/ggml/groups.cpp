@@ -90,6 +90,12 @@ bool frees_unreachable(const decode::policy_choice& choice) {
   return frees;
 }
 
+index_t question_tokens(const decode::policy_choice& choice) {
+  index_t tokens = 0;
+  decode::with_policy(choice, [&](const auto& policy) { tokens = policy.zone.question; });
+  return tokens;
+}
+
 std::unique_ptr<cache> open_cache(const cache_settings& settings, storage stored) {
 #ifdef ZOOMR_GGML_F32
   if (stored == storage::f32) return open_f32(settings);

@@ -14,5 +14,7 @@ zoomr::any_kv_cache<T> open_group(const cache_settings& settings);
 
 /// The policy frees what no query reaches, so that it has no later prompts.
 bool frees_unreachable(const decode::policy_choice& choice);
+/// zones.question of the policy.
+index_t question_tokens(const decode::policy_choice& choice);
 
 }  // namespace adaptor

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>  // std::optional
+#include <string>    // std::string, std::to_string
 #include <utility>   // std::move
 
 #include "groups.hpp"
@@ -100,12 +101,13 @@ class typed_cache final : public cache {
     return frees_unreachable(settings.policy) ? limits.max_batched_tokens : limits.max_draft_tokens;
   }
   static groups open_groups(const cache_settings& settings, const layer_kinds& kinds) {
+    const std::string question = std::to_string(question_tokens(settings.policy));  // which no group may refuse
     groups opened;
     for (std::size_t group = 0; group < kinds.windows.size(); ++group) {
       cache_settings own = settings;
       own.model.layers = kinds.layers[group];
       own.limits.logits.window = kinds.windows[group];
-      if (kinds.windows[group] > 0) own.policy = {"full", 0, {}};
+      if (kinds.windows[group] > 0) own.policy = {"full", 0, {"zones.question=" + question}};
       std::vector<float> voters = voters_of(settings, kinds, static_cast<index_t>(group));
       if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
       own.limits.classes = settings.classes;

@@ -5,13 +5,14 @@
 #include <zoomr/core/threads/crew.hpp>
 #include <zoomr/vocabulary.hpp>
 
-#include <algorithm>  // std::max
+#include <algorithm>  // std::any_of, std::max
 #include <cmath>      // std::abs, std::isfinite, std::sqrt
 #include <cstring>    // std::memset
 
 #include "graph.hpp"
 #include "outcome.hpp"
 #include "settings.hpp"
+#include "spans.hpp"
 #include "state.hpp"
 
 namespace {
@@ -113,7 +114,24 @@ struct zoomr_ggml {
     for (const graph_item& item : tokens.items) {
       std::vector<std::int32_t>& positions = held.find(item.id)->positions;
       positions.insert(positions.end(), item.positions.begin(), item.positions.end());
+      spans.remove(item.id, 0, item.positions.back() + 1);
+      if (item.prompt_ends) spans.end_prompt(item.id);
     }
+  }
+
+  void name(std::int32_t seq, std::int32_t p0, std::int32_t p1, int role) {
+    if (seq < 0) throw refusal("seq_span: a sequence has a negative id");
+    if (role != ZOOMR_GGML_PINNED && role != ZOOMR_GGML_QUESTION) throw refusal("seq_span: there is no such role");
+    const held_sequence* const s = held.find(seq);
+    const std::int32_t next = s == nullptr || s->positions.empty() ? 0 : s->positions.back() + 1;
+    if (p0 < 0) p0 = next;
+    if (p1 < 0) p1 = named_span::prompt_end;
+    if (p0 < next) {
+      throw refusal("seq_span: sequence " + std::to_string(seq) + " holds tokens up to position " +
+                    std::to_string(next - 1) + ", and a span is named before its tokens come");
+    }
+    if (p0 >= p1) throw refusal("seq_span: the span has no positions");
+    spans.add(seq, {p0, p1, role == ZOOMR_GGML_PINNED ? zoomr::span_role::pinned : zoomr::span_role::question});
   }
 
   void drop() {
@@ -126,6 +144,7 @@ struct zoomr_ggml {
   cache_settings settings;
   std::unique_ptr<cache> in;
   sequences held;
+  named_spans spans;              // of tokens that are still to come
   std::vector<layer_node> nodes;  // [layers]
   graph_tokens tokens;            // of the step in progress
   bool stepping = false;
@@ -144,18 +163,24 @@ struct zoomr_ggml {
   // Opens what is not there.
   std::vector<zoomr::step_item> planned(bool embeddings) {
     std::vector<zoomr::step_item> items;
-    for (const graph_item& item : tokens.items) {
+    for (graph_item& item : tokens.items) {
       const held_sequence& s = held.ready(item.id);
       expect_ascending(item, s.positions.empty() ? -1 : s.positions.back(), embeddings);
       zoomr::step_item next{s.handle, view<const zoomr::token_id>(item.ids)};
       next.positions = view<const index_t>(item.positions);
+      item.spans = spans.in(item.id, item.positions);
+      next.spans = view<const zoomr::token_span>(item.spans);
       const bool ended = !in->in_prompt(s.handle);
-      next.prompt_begins = ended && next.ids.size() > in->longest_whole();
+      next.prompt_begins = ended && (next.ids.size() > in->longest_whole() || has_question(item));
       next.whole = ended && !next.prompt_begins;  // a graph cannot be cut any more
       next.prompt_ends = item.prompt_ends && (!ended || next.prompt_begins);
       items.push_back(next);
     }
     return items;
+  }
+  static bool has_question(const graph_item& item) {
+    const auto is = [](const zoomr::token_span& span) { return span.role == zoomr::span_role::question; };
+    return std::any_of(item.spans.begin(), item.spans.end(), is);
   }
   // Embeddings of an image may have one position.
   static void expect_ascending(const graph_item& item, std::int32_t held_to, bool embeddings) {
@@ -302,16 +327,29 @@ int32_t zoomr_ggml_split(zoomr_ggml* z, const zoomr_ggml_batch* batch) {
 }
 
 int zoomr_ggml_clear(zoomr_ggml* z) {
-  return z->edit([&] { z->held.clear(); });
+  return z->edit([&] {
+    z->held.clear();
+    z->spans.clear();
+  });
 }
 int zoomr_ggml_seq_rm(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1) {
-  return z->edit([&] { z->held.remove(seq, p0, p1); });
+  return z->edit([&] {
+    z->held.remove(seq, p0, p1);
+    const std::int32_t first = (std::max)(p0, 0), last = p1 < 0 ? named_span::prompt_end : p1;
+    seq < 0 ? z->spans.remove_everywhere(first, last) : z->spans.remove(seq, first, last);
+  });
 }
 int zoomr_ggml_seq_cp(zoomr_ggml* z, int32_t src, int32_t dst, int32_t p0, int32_t p1) {
-  return z->edit([&] { z->held.copy(src, dst, p0, p1); });
+  return z->edit([&] {
+    z->held.copy(src, dst, p0, p1);
+    if (src != dst) z->spans.forget(dst);
+  });
 }
 int zoomr_ggml_seq_keep(zoomr_ggml* z, int32_t seq) {
-  return z->edit([&] { z->held.keep(seq); });
+  return z->edit([&] {
+    z->held.keep(seq);
+    z->spans.keep(seq);
+  });
 }
 int zoomr_ggml_seq_add(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
   return z->edit([&] { z->held.add(seq, p0, p1, delta); });
@@ -322,6 +360,9 @@ int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32
     if (d == 1 || s == nullptr || s->tokens_in(p0, p1).size() == 0) return;
     throw refusal("seq_div: each key would have to be turned by an angle of its own");
   });
+}
+int zoomr_ggml_seq_span(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int role) {
+  return z->edit([&] { z->name(seq, p0, p1, role); });
 }
 bool zoomr_ggml_can_shift(const zoomr_ggml* z) { return z->held.can_shift(); }
 int32_t zoomr_ggml_seq_pos_min(const zoomr_ggml* z, int32_t seq) {
@@ -363,6 +404,7 @@ size_t zoomr_ggml_state_set(zoomr_ggml* z, int32_t seq, const void* src, size_t 
     z->held.close(seq);
     held_sequence& loaded = z->held.adopt(seq, [&] { return z->in->load(from); });
     loaded.positions = positions_of(*z->in, loaded.handle);
+    z->spans.forget(seq);
     return size - from.left();
   });
 }

@@ -70,6 +70,19 @@ TEST_CASE("a device cache refuses to measure captured attention") {
         std::string::npos);
 }
 
+TEST_CASE("a device that evicts by attention takes no spans, and has no room for a question") {
+  on_device given;
+  const std::vector<token_id> ids(4, plain_id);
+  const zoomr::token_span span{{0, 2}};
+  step_item item{given.cache.open(), view<const token_id>(ids)};
+  item.spans = view<const zoomr::token_span>(&span, {1});
+  CHECK(mistake_of([&] { given.cache.begin(view<const step_item>(&item, {1})); }) ==
+        "zoomr: begin: an item names spans, but on a device the policy evicts tokens by attention, theirs too");
+  const auto with_question = with(small::snapkv, [](auto& p) { p.zone.question = 5; });
+  CHECK(mistake_of([&] { snapkv_cache::bytes(of_device, with_question, given.limits, 2); }) ==
+        "zoomr: device_cache: an evictor that observes keeps no question on a device: zones.question must be 0");
+}
+
 TEST_CASE("a device cache refuses a file under its pinned memory, and pinned memory for a part of its pages") {
   const auto policy = with_placement(small::snapkv, zoomr::tiered<>{});
   using tiered_cache = zoomr::device_cache<std::remove_const_t<decltype(policy)>, float, 8, 2>;

@@ -2,6 +2,7 @@
 // What a KV lane keeps, when the ratings are given: ties, NaN, sinks and last tokens.
 #include <zoomr/cache/host/eviction/observation.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
+#include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>
 
@@ -30,6 +31,22 @@ TEST_CASE("ties go to the lower slot, NaN goes first, and what is kept ascends")
   CHECK(kept_of({1, 3, 2, 3, 0, 0}, 3, 1, 0) == slots{1, 3, 5});
   CHECK(kept_of({1, not_a_number, 2, 3, 0, 0}, 5, 1, 0) == slots{0, 2, 3, 4, 5});
   CHECK(kept_of({not_a_number, not_a_number, not_a_number, 1}, 3, 1, 0) == slots{0, 1, 3});
+}
+
+TEST_CASE("pinned tokens are kept before all others, whatever they have received, in the slots that they have") {
+  constexpr accumulated_attention evict{.tokens = 4, .recent = 1};
+  const any_policy_of policy(compose(evict));
+  token_state state(policy, 10, 1, 10);
+  for (const index_t t : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+    state.add(policy.segment, t == 3 || t == 7 ? token_class::pinned : token_class::plain, false);
+  }
+  const slots positions{0, 3, 5, 7, 9};
+  const float received[] = {5, not_a_number, 4, 0, 0};
+  observation observed({1, 1, 1, 8}, 5, false);
+  slots kept(4);
+  observed.choose(any_evictor_of<accumulated_attention>(evict), view<const float, 2>(received, {1, 5}), 1, 0, kept,
+                  pinned_tokens(state), {view<const index_t>(positions), 10});
+  CHECK(kept == slots{0, 1, 3, 4});
 }
 
 TEST_CASE("sinks and last tokens are kept whatever they have received, sinks as far as there is room") {

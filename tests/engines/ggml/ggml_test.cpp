@@ -644,6 +644,85 @@ TEST_CASE("a draft is passed whole, unless tokens are evicted in it; more tokens
   CHECK_FALSE(zoomr_ggml_in_prompt(full.z(), 0));
 }
 
+// Tokens that each one after the prompt has read, on the average.
+double attended(const engine& e) {
+  zoomr_ggml_stats stats;
+  REQUIRE(zoomr_ggml_seq_stats(e.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+  return stats.attended_tokens;
+}
+
+TEST_CASE("spans that an engine names by position are read by every token, however graphs are cut") {
+  const char* const settings[] = {"zones.question=40", "top_k.segments=1", "zones.dense_layers=0"};
+  zoomr_ggml_params p = engine::params({});
+  p.policy = "quest", p.settings = settings, p.n_settings = 3;
+  const auto prompt = [](engine& e) {
+    e.pass({{0, 50}}, false), e.pass({{0, 30}}, false), e.pass({{0, 40, true}}, false);
+    e.decode(0, 1, false);
+  };
+  engine plain({}, p), named({}, p);
+  prompt(plain);
+  const auto span = [&](std::int32_t p0, std::int32_t p1, int role) {
+    return zoomr_ggml_seq_span(named.z(), 0, p0, p1, role);
+  };
+  CHECK(span(16, 64, ZOOMR_GGML_PINNED) == ZOOMR_GGML_SUCCESS);  // across two graphs
+  CHECK(span(96, 112, ZOOMR_GGML_QUESTION) == ZOOMR_GGML_SUCCESS);
+  CHECK(span(63, 65, ZOOMR_GGML_PINNED) == ZOOMR_GGML_REFUSED);
+  says(named.z(), "would be in two spans");
+  CHECK(span(64, 64, ZOOMR_GGML_PINNED) == ZOOMR_GGML_REFUSED);
+  says(named.z(), "no positions");
+  CHECK(span(64, 65, 3) == ZOOMR_GGML_REFUSED);
+  says(named.z(), "no such role");
+  CHECK(zoomr_ggml_seq_span(named.z(), -1, 0, 4, ZOOMR_GGML_PINNED) == ZOOMR_GGML_REFUSED);
+  says(named.z(), "negative id");
+  prompt(named);
+  CHECK(attended(plain) == 16 + 9);  // a page, and the open one
+  CHECK(attended(named) == 48 + 16 + 16 + 9);
+  CHECK(span(120, 130, ZOOMR_GGML_PINNED) == ZOOMR_GGML_REFUSED);
+  says(named.z(), "holds tokens up to position 120");
+
+  // Three tokens that ask are a later prompt; their question takes the place of the one before.
+  CHECK(span(-1, -1, ZOOMR_GGML_QUESTION) == ZOOMR_GGML_SUCCESS);
+  named.pass({{0, 2}}, false);
+  CHECK(zoomr_ggml_in_prompt(named.z(), 0));
+  named.pass({{0, 1, true}}, false);
+  CHECK_FALSE(zoomr_ggml_in_prompt(named.z(), 0));
+  const double before = attended(named);
+  named.decode(0, 1, false);  // no question any more
+  CHECK_FALSE(zoomr_ggml_in_prompt(named.z(), 0));
+  const double last = 2 * attended(named) - before;  // what is pinned, the question, itself, a page or nine tokens
+  CHECK(last >= 48 + 3 + 1 + 9);
+  CHECK(last <= 48 + 3 + 1 + 16);
+
+  // What is removed is named no more.
+  CHECK(span(130, 140, ZOOMR_GGML_PINNED) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_seq_rm(named.z(), 0, 135, -1) == ZOOMR_GGML_SUCCESS);
+  CHECK(span(134, 136, ZOOMR_GGML_PINNED) == ZOOMR_GGML_REFUSED);
+  CHECK(span(135, 136, ZOOMR_GGML_PINNED) == ZOOMR_GGML_SUCCESS);
+  CHECK(zoomr_ggml_clear(named.z()) == ZOOMR_GGML_SUCCESS);
+  named.text(0) = {};
+  prompt(named);
+  CHECK(attended(named) == attended(plain));
+}
+
+TEST_CASE("a span that leaves no room is refused where its tokens come; layers with a window refuse no question") {
+  zoomr_ggml_params p = engine::params({});
+  p.policy = "snapkv", p.budget = 64;
+  engine e({}, p);
+  REQUIRE(zoomr_ggml_seq_span(e.z(), 0, 0, 33, ZOOMR_GGML_PINNED) == ZOOMR_GGML_SUCCESS);
+  e.plan({{0, 40}});
+  CHECK(zoomr_ggml_begin(e.z(), &e.batch()) == ZOOMR_GGML_REFUSED);
+  says(e.z(), "65 tokens could never be evicted, but each KV lane keeps 64");
+  REQUIRE(zoomr_ggml_seq_rm(e.z(), 0, 32, -1) == ZOOMR_GGML_SUCCESS);
+  e.pass({{0, 40}});
+
+  const std::int32_t windows[engine::layers] = {0, 30};
+  const char* const settings[] = {"zones.question=40"};
+  p.policy = "quest", p.budget = 0, p.window = windows, p.settings = settings, p.n_settings = 1;
+  engine windowed({}, p);
+  REQUIRE(zoomr_ggml_seq_span(windowed.z(), 0, 10, 20, ZOOMR_GGML_QUESTION) == ZOOMR_GGML_SUCCESS);
+  windowed.pass({{0, 40, true}});
+}
+
 TEST_CASE("a failure in a node loses nothing: zeros, and a commit that says why") {
   engine e({.threads = 2});
   e.pass({{0, 25, true}});

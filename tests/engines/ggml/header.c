@@ -18,6 +18,7 @@ static zoomr_ggml* opened(const zoomr_ggml_rope* layer_rope) {
 struct ggml_tensor* attended(zoomr_ggml** z, const zoomr_ggml_rope* layer_rope, struct ggml_context* ctx,
                              struct ggml_tensor* qkv) {
   *z = opened(layer_rope);
+  if (*z && zoomr_ggml_seq_span(*z, 0, 0, 24, ZOOMR_GGML_PINNED) != ZOOMR_GGML_SUCCESS) return NULL;
   return *z ? zoomr_ggml_attn(*z, ctx, qkv, qkv, qkv, 0.125f, 0) : NULL;
 }
 

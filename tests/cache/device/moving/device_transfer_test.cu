@@ -175,4 +175,23 @@ TEST_CASE("a sequence that has no room, or comes to another policy, model or sca
         "zoomr: a sequence cannot move: it needs 4 pages of 16 tokens, 3 are free; raise config.pool_tokens");
 }
 
+TEST_CASE("a sequence with spans stays on the host where a device would evict their tokens") {
+  tape says = make_tape(model, kind::uniform, markup::sentences, tokens, 30, 5);
+  using snapkv_type = std::remove_const_t<decltype(small::snapkv)>;
+  player<snapkv_type> host(model, small::snapkv, limits_for(tokens));
+  device_player<snapkv_type> device(model, small::snapkv, limits_for(tokens));
+  const auto why = [&] {
+    host.cache.close(host.voices.back().seq);
+    host.open(says);
+    host.play({{static_cast<index_t>(host.voices.size()) - 1, says.between(0, 20)}});
+    return sentence_of(
+        [&] { zoomr::to_device(host.cache, host.voices.back().seq, device.cache.cache(), zoomr::stream_ref{}); });
+  };
+  host.open(says);
+  says.spans = {{{3, 7}}};
+  CHECK(why() == "zoomr: a sequence with spans moves to a device only where the policy evicts nothing by attention");
+  says.spans.clear();
+  CHECK(why() == "");
+}
+
 }  // namespace zoomr_test

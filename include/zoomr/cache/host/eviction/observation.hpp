@@ -103,12 +103,12 @@ class observation {
   ///                  made of it
   /// @param queries   how many those were
   /// @param first     tokens at the front that are kept in any case: sinks, and a prompt that is pinned
-  /// @param pinned    others that are rated infinite
-  /// @param slots     of the KV lane, before
   /// @param kept      [how many to keep]  out; fewer than tokens, at least the last ones that are safe
+  /// @param pinned    tokens that are rated infinite
+  /// @param slots     of the KV lane
   /// @cost  what the evictor's `rate` costs, and O(n log n) for n tokens
   void choose(const any_evictor& evict, view<const float, 2> received, index_t queries, index_t first,
-              const pinned_tokens& pinned, const slot_map& slots, view<index_t> kept) {
+              view<index_t> kept, const pinned_tokens& pinned = {}, const slot_map& slots = {}) {
     const index_t tokens = received.extent(1);
     const index_t last = evict.safe(tokens);
     kv_lane_attention seen{received, {}, tokens - last, queries};

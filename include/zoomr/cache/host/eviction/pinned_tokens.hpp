@@ -13,6 +13,7 @@ namespace zoomr::inline v0::detail {
 /// The pinned tokens of one sequence, by position. Valid until its tokens change.
 class pinned_tokens {
  public:
+  pinned_tokens() = default;
   /// Those of its committed tokens.
   explicit pinned_tokens(const token_state& state)
       : committed_(state.classes), question_(state.pins.question_positions), any_(state.marked) {}

@@ -87,8 +87,8 @@ void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, 
   const slot_map before = state.slots_of(kv_lane);
   const view<index_t> slots = memory.kept(kept);
   memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
-                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), pinned_tokens(state), before,
-                slots);
+                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pinned_tokens(state),
+                before);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
