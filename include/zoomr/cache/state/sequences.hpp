@@ -140,7 +140,7 @@ inline void expect_item(const token_state& stepped, const step_item& item, const
   if (item.positions.size() == 0) expect_positions_left(stepped, item, limits.max_draft_tokens);
 }
 
-/// Some tokens of a sequence may be evicted by attention: of `tokens` a KV lane keeps `kept`.
+/// A KV lane evicts tokens of a sequence that is long enough.
 inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
   return policy.evict.observes && policy.evict.kept(max_tokens) < max_tokens;
 }
@@ -152,8 +152,8 @@ inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
                                                                index_t max_tokens, view<const token_span> spans = {},
                                                                index_t ids = 0) {
   const any_zones& zone = policy.zone;
+  if (zone.prompt && state.in_first_prompt()) return 0;
   std::int64_t count = std::int64_t{zone.sinks} + policy.evict.safe(max_tokens) + zone.question;
-  if (zone.prompt && state.in_first_prompt()) return count;
   const index_t front = (std::max)(zone.sinks, state.pinned(zone)), tokens = state.tokens();
   for (index_t t = front; t < tokens; ++t) count += has(state.classes[t], token_class::pinned) ? 1 : 0;
   for (const token_span& span : spans) {
