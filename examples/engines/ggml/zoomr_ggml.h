@@ -171,10 +171,10 @@ int zoomr_ggml_seq_div(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int32
 /* Names tokens that are still to come of a sequence, which need not be held yet: those with the positions [p0, p1), of
  * a zoomr_ggml_role, however they are cut into graphs. p0 < 0 is the next position, p1 < 0 the end of the next prompt,
  * or of the one that is coming. REFUSED if some are held already, or in another span. seq_rm takes such names back with
- * its positions, seq_cp those of dst: so name spans after them, and again what was removed before it is passed again.
- * Where the policy has no room for a span zoomr_ggml_begin is REFUSED: more is pinned than snapkv, h2o, r_kv or
- * sentence_kv keep, or a question has zones.question = 0. Tokens of a question after a prompt are a later prompt,
- * however few. */
+ * its positions, seq_cp and state_set all of the sequence that they make: so name spans after them, and again what was
+ * removed before it is passed again. Where the policy has no room for a span zoomr_ggml_begin is REFUSED: more is
+ * pinned than snapkv, h2o, r_kv or sentence_kv keep, or a question has zones.question = 0. Tokens of a question after a
+ * prompt are a later prompt, however few. */
 int zoomr_ggml_seq_span(zoomr_ggml* z, int32_t seq, int32_t p0, int32_t p1, int role);
 /* A context shift is possible at any time: seq_rm in between, then seq_add. False where no layer's rope is known, under
  * policies that evict tokens (sentence_kv, snapkv, h2o, r_kv, with a budget that n_ctx_seq exceeds) or free what no
