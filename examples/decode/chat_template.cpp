@@ -43,8 +43,15 @@ struct found_template {
 };
 
 // A template alone is what newer checkpoints have, and counts where both are there.
+std::filesystem::path template_alone(const std::filesystem::path& directory) {
+  return directory / "chat_template.jinja";
+}
+std::filesystem::path tokenizer_config(const std::filesystem::path& directory) {
+  return directory / "tokenizer_config.json";
+}
+
 found_template find_template(const std::filesystem::path& directory) {
-  const auto alone = directory / "chat_template.jinja", config = directory / "tokenizer_config.json";
+  const auto alone = template_alone(directory), config = tokenizer_config(directory);
   if (is_there(alone)) return {read_text(alone, std::uint64_t{1} << 24), named(alone)};
   const std::string where = named(config) + ": chat_template";
   const auto none = [&] {
@@ -174,6 +181,14 @@ chat_template::chat_template(const std::filesystem::path& directory, const token
   for (const std::string& mark : marks_) {
     if (form_.assistant.after.starts_with(mark)) end_of_turn_ = *words.id_of(mark);
   }
+}
+
+bool chat_template::is_named(const std::filesystem::path& directory) {
+  const auto config = tokenizer_config(directory);
+  if (is_there(template_alone(directory))) return true;
+  if (!is_there(config)) return false;
+  const json text = read_json(config);
+  return field(text, named(config) + ": ").find("chat_template").has_value();
 }
 
 chat_passage chat_template::begin(std::span<const chat_message> messages, std::size_t most) const {

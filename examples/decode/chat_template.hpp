@@ -47,6 +47,10 @@ class chat_template {
   /// @throws       input_error  there is none, it is unknown, or its marks are no control tokens of the tokenizer
   chat_template(const std::filesystem::path& directory, const tokenizer& words, const std::string& today);
 
+  /// Whether a checkpoint has one, known or not.
+  /// @throws input_error  a file that cannot be read
+  static bool is_named(const std::filesystem::path& directory);
+
   /// The beginning of a chat. What reads like a control token in a content is text.
   /// @param messages  one of the system or none, one of the user; then answers and messages of the user by turns
   /// @param most      tokens beyond which encoding may end
