@@ -39,6 +39,19 @@ inline zoomr::shape shape_of(const model& net) {
   return shape_of(net.config(), net.config().layers);
 }
 
+/// The parts of spans that lie in some tokens of a prompt, counted from the first of these.
+/// @param spans  counted from the prompt's first token
+inline std::vector<zoomr::token_span> spans_in(std::span<const zoomr::token_span> spans, std::size_t first,
+                                               std::size_t count) {
+  const auto begin = static_cast<index_t>(first), end = static_cast<index_t>(first + count);
+  std::vector<zoomr::token_span> parts;
+  for (const zoomr::token_span& span : spans) {
+    const zoomr::token_range ids{std::max(span.ids.first, begin), std::min(span.ids.last, end)};
+    if (ids.first < ids.last) parts.push_back({{ids.first - begin, ids.last - begin}, span.role});
+  }
+  return parts;
+}
+
 /// One for all policies of a placement: it is compiled once for each, in session.cpp.
 ///
 /// The policy is for all layers but those with a sliding window, which attend to all that is in their window.
@@ -84,14 +97,17 @@ class session {
   /// Passes a prompt of sequence `s`, the first or a later one, chunk by chunk; then `logits(s)` are those of its last
   /// token.
   /// @param passed  called with the number of tokens passed so far
+  /// @param spans   of the ids
   template <class Passed>
-  void prompt(index_t s, std::span<const token_id> ids, Passed passed) {
+  void prompt(index_t s, std::span<const token_id> ids, Passed passed, std::span<const zoomr::token_span> spans = {}) {
     for (std::size_t first = 0; first < ids.size();) {
       const std::size_t left = ids.size() - first;
       // the last chunk is never short: retention observes the last tokens of the prompt
       const std::size_t count = left <= chunk_ ? left : std::min(chunk_, left - chunk_ / 2);
       zoomr::step_item item{at(s), ids.subspan(first, count), count == left};
       item.prompt_begins = first == 0;
+      const std::vector<zoomr::token_span> within = spans_in(spans, first, count);
+      item.spans = {within.data(), {static_cast<index_t>(within.size())}};
       pass({&item, 1}, s, false);
       first += count;
       passed(first);

@@ -7,6 +7,7 @@
 #include <evaluate/command_line.hpp>
 #include <evaluate/policy_spec.hpp>
 #include <retrieval/contender.hpp>
+#include <retrieval/forms.hpp>
 
 #include <iostream>  // std::cout
 
@@ -154,6 +155,10 @@ void read_eval(const std::vector<const char*>& line) {
     case evaluate::measurement::retrieval:
       retrieval::read_contenders(said.of_retrieval.policies, {}, {});
       return;
+    case evaluate::measurement::forms:
+      for (const std::string& name : said.of_forms.forms) retrieval::form_named(name);
+      retrieval::read_contenders(said.of_forms.policies, {}, {});
+      return;
     case evaluate::measurement::speed:
       if (!said.of_speed.tiers.empty()) parse_tiers(said.of_speed.tiers);
       read_policies(said.of_speed.policies, said.of_speed.settings);
@@ -175,6 +180,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       {"zoomr-eval", "speed", "--shape", "FILE"},
       {"zoomr-eval", "heads", "--model", "DIR", "--text", "FILE"},
       {"zoomr-eval", "retrieval", "--model", "DIR", "--text", "FILE"},
+      {"zoomr-eval", "forms", "--model", "DIR", "--text", "FILE"},
   };
   const std::size_t which = data[0] % std::size(begins);
   std::vector<const char*> line = begins[which];

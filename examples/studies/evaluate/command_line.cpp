@@ -160,6 +160,51 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
   return command;
 }
 
+CLI::App* add_forms(CLI::App& app, retrieval::forms_options& given) {
+  CLI::App* command =
+      app.add_subcommand("forms", "questions in the forms in which people ask them: is what they need found?");
+  command->add_option("--model", given.scene.directory, "directory of a checkpoint")->required()->check(file_name());
+  command->add_option("--text", given.scene.texts, "files of English novels, in which facts are hidden")
+      ->required()
+      ->check(file_name());
+  command
+      ->add_option("--forms,--form", given.forms,
+                   "plain, no_system, long_system, behind40, behind100, before, both, paraphrase, two, table, json, "
+                   "keys, primed, later; also several with + between, as two+behind40")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--policies,--policy", given.policies,
+                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] "
+                   "and random_eviction[@budget]")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", given.settings,
+                      "component.field=value, for all policies but full and controls; each must have it");
+  command
+      ->add_option("--voters", given.voters,
+                   "weights of the heads that vote, FILE, or NAME=FILE for policies with +voters=NAME; default: "
+                   "voters.json beside the model")
+      ->check(file_name());
+  command->add_option("--problems", given.scene.problems, "of each form")
+      ->transform(number_in(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--tokens", given.tokens, "of a document, about")
+      ->transform(number_in(1, zoomr::unlimited))
+      ->capture_default_str();
+  command->add_option("--write", given.written, "tokens of an answer, at most")
+      ->transform(number_in(1, 256))
+      ->capture_default_str();
+  command->add_flag("--name-question", given.name_question,
+                    "tell policies that pin a question which tokens it is, as an engine does");
+  command->add_option("--seed", given.scene.seed, "of the problems")->transform(seed_number())->capture_default_str();
+  command
+      ->add_option("--resume", given.scene.resume, "file of what is done: it is not done again, new results are added")
+      ->check(file_name());
+  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return command;
+}
+
 CLI::App* add_speed(CLI::App& app, speed::options& given) {
   CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
   const auto natural = number_in(1, zoomr::unlimited);
@@ -196,6 +241,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   const CLI::App* const text = add_perplexity(app, said.of_perplexity);
   const CLI::App* const heads = add_heads(app, said.of_heads);
   const CLI::App* const found = add_retrieval(app, said.of_retrieval);
+  const CLI::App* const forms = add_forms(app, said.of_forms);
   const CLI::App* const rate = add_speed(app, said.of_speed);
   app.require_subcommand(1);
   try {
@@ -204,12 +250,14 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     if (wrong.get_exit_code() == 0) return app.exit(wrong);
     fail(wrong.what());
   }
-  for (auto* const names : {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts,
-                            &said.of_retrieval.of.texts, &said.of_retrieval.voters})
+  for (auto* const names :
+       {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts, &said.of_retrieval.of.texts,
+        &said.of_retrieval.voters, &said.of_forms.scene.texts, &said.of_forms.voters})
     *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
   if (found->parsed()) said.asked = measurement::retrieval;
+  if (forms->parsed()) said.asked = measurement::forms;
   if (rate->parsed()) said.asked = measurement::speed;
   return std::nullopt;
 }

@@ -6,13 +6,14 @@
 
 #include "../ledger/study.hpp"
 #include "../perplexity/perplexity.hpp"
+#include "../retrieval/forms_study.hpp"
 #include "../retrieval/heads.hpp"
 #include "../retrieval/retrieval.hpp"
 #include "../speed/speed.hpp"
 
 namespace decode::evaluate {
 
-enum class measurement { ledger, perplexity, heads, retrieval, speed };
+enum class measurement { ledger, perplexity, heads, retrieval, forms, speed };
 
 struct command_line {
   measurement asked = measurement::ledger;
@@ -20,6 +21,7 @@ struct command_line {
   perplexity::options of_perplexity;
   retrieval::heads_options of_heads;
   retrieval::options of_retrieval;
+  retrieval::forms_options of_forms;
   speed::options of_speed;
 };
 

@@ -13,6 +13,7 @@ int run(int argc, char** argv) {
   if (said.asked == measurement::perplexity) perplexity::run(said.of_perplexity);
   if (said.asked == measurement::heads) retrieval::run(said.of_heads);
   if (said.asked == measurement::retrieval) retrieval::run(said.of_retrieval);
+  if (said.asked == measurement::forms) retrieval::run(said.of_forms);
   if (said.asked == measurement::speed) speed::run(said.of_speed);
   return 0;
 }

@@ -109,10 +109,14 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
 }
 
 template <class Cache>
-void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out) const {
+void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out,
+                     std::span<const zoomr::token_span> spans) const {
   each_chunk([&](std::size_t first, std::size_t count, bool last) {
     if (last) count -= left_out;
-    auto step = cache.begin(seq, std::span(ids_).subspan(first, count), last);
+    const std::vector<zoomr::token_span> within = spans_in(spans, first, count);
+    zoomr::step_item item{seq, std::span(ids_).subspan(first, count), last};
+    item.spans = {within.data(), {static_cast<index_t>(within.size())}};
+    auto step = cache.begin(zoomr::view<const zoomr::step_item>(&item, {1}));
     for (std::size_t l = 0; l < layers.size(); ++l) {
       const auto own = static_cast<index_t>(l);
       const layer_memory& memory = layers_[static_cast<std::size_t>(layers[l])];
@@ -126,8 +130,10 @@ void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t>
     step.commit();
   });
 }
-template void prefill::replay(zoomr::any_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t) const;
-template void prefill::replay(zoomr::grouped_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t) const;
+template void prefill::replay(zoomr::any_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t,
+                              std::span<const zoomr::token_span>) const;
+template void prefill::replay(zoomr::grouped_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t,
+                              std::span<const zoomr::token_span>) const;
 
 void prefill::attend_head(const layer_memory& memory, std::size_t window, index_t head, std::size_t first,
                           zoomr::view<const float, 3> queries, zoomr::view<float, 3> out, std::vector<float>& weights) {

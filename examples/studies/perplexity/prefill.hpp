@@ -40,10 +40,17 @@ class prefill {
   /// @param cache  of all layers
   void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
   void replay(zoomr::grouped_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
+  /// The same, with spans of the prompt.
+  template <class Cache>
+  void replay_with(Cache& cache, zoomr::sequence seq, std::span<const zoomr::token_span> spans) const {
+    replay(cache, seq, all_, 0, spans);
+  }
   /// To a cache of some of the model's layers.
   /// @param left_out  tokens at the end that are not given; fewer than the last chunk has
+  /// @param spans     of the prompt
   template <class Cache>
-  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out = 0) const;
+  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out = 0,
+              std::span<const zoomr::token_span> spans = {}) const;
 
  private:
   struct layer_memory {

@@ -3,9 +3,7 @@
 
 #include <algorithm>  // std::any_of, std::find
 #include <iostream>   // std::cout
-#include <map>        // std::map
 #include <memory>     // std::unique_ptr
-#include <tuple>      // std::tuple
 
 #include <nlohmann/json.hpp>
 
@@ -21,6 +19,7 @@
 #include "contender.hpp"
 #include "controls.hpp"
 #include "outcome.hpp"
+#include "results.hpp"
 
 namespace decode::retrieval {
 namespace {
@@ -120,45 +119,6 @@ class writer {
   bool goes_on_ = false;
 };
 
-/// What is done, and what it came to.
-class results {
- public:
-  explicit results(const scene& on)
-      : file_(on.given.resume), label_(on.label()), lines_(on.resume(label_, [&](const field& line) {
-          const std::string voters = line.find("voters") ? line.at("voters").text() : "";
-          done_[{line.at("group").text(), static_cast<index_t>(line.at("number").count(0, 1 << 30)),
-                 line.at("policy").text()}] = {outcome_from(line), voters};
-        })) {}
-
-  /// @throws input_error  it was measured with other voters
-  const outcome* find(const std::string& kind, index_t number, const contender& policy) const {
-    const auto at = done_.find({kind, number, policy.spec});
-    if (at == done_.end()) return nullptr;
-    const std::string& before = at->second.voters;
-    if (const std::string now = policy.voters_in_words(); now != before)
-      fail(file_, ": ", policy.spec, " was measured with ", shown(before), ", but ", shown(now), " is asked for");
-    return &at->second.result;
-  }
-  void add(const std::string& kind, index_t number, const contender& policy, const outcome& result) {
-    json line = to_json(result);
-    line["measured"] = label_;
-    line["group"] = kind, line["number"] = number, line["policy"] = policy.spec;
-    const std::string voters = policy.voters_in_words();
-    if (!voters.empty()) line["voters"] = voters;
-    lines_.add(line);
-    done_[{kind, number, policy.spec}] = {result, voters};
-  }
-
- private:
-  struct entry {
-    outcome result;
-    std::string voters;
-  };
-  std::string file_, label_;
-  std::map<std::tuple<std::string, index_t, std::string>, entry> done_;
-  line_file lines_;
-};
-
 struct row {
   std::string kind;
   const contender* policy = nullptr;
@@ -167,7 +127,7 @@ struct row {
 
 /// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
 void examine(scene& on, const options& given, const std::vector<contender>& policies, const group& kind, index_t number,
-             results& done) {
+             results<outcome>& done) {
   std::vector<const contender*> left;
   for (const contender& one : policies) {
     if (done.find(kind.name(), number, one) == nullptr) left.push_back(&one);
@@ -229,7 +189,7 @@ void run(const options& given) {
     if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
       fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
   }
-  results done(on);
+  results<outcome> done(on, on.label(), outcome_from);
   std::vector<row> rows;
   for (const group& kind : on.groups) {
     const std::size_t first = rows.size();

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forms_study.hpp"
+
+#include <algorithm>  // std::max, std::ranges::all_of, std::ranges::find
+#include <chrono>     // std::chrono::steady_clock
+#include <iostream>   // std::cerr, std::cout
+#include <map>        // std::map
+#include <memory>     // std::make_unique, std::unique_ptr
+
+#include <nlohmann/json.hpp>
+
+#include <zoomr/presets/voters.hpp>
+
+#include "../../decode/named_files.hpp"
+#include "../../decode/progress.hpp"
+#include "../../decode/sampler.hpp"
+#include "../../decode/session.hpp"
+#include "../../decode/table.hpp"
+#include "../../decode/voters.hpp"
+#include "../perplexity/prefill.hpp"
+#include "controls.hpp"
+#include "form_outcome.hpp"
+#include "forms.hpp"
+#include "results.hpp"
+
+namespace decode::retrieval {
+namespace {
+
+/// The share of tokens that have read everything since a choice was unsure, where statistics count them.
+template <class Statistics>
+std::optional<double> gated_share(const Statistics& before, Statistics after) {
+  if constexpr (requires { after.unsure_tokens; }) {
+    after.unsure_tokens -= before.unsure_tokens, after.taken -= before.taken;
+    return after.unsure_share();
+  }
+  return std::nullopt;
+}
+
+/// The oracle of sentences, with the preamble and the question that the presets pin.
+template <class Visit>
+void with_form_policy(const policy_choice& choice, const std::vector<index_t>& needed, Visit visit) {
+  if (choice.name != "oracle") return with_named(choice, task::needle, needed, visit);
+  visit(zoomr::compose(zoomr::sentences{}, zoomr::key_mean{}, zoomr::head_mass{}, needed_alone{&needed},
+                       zoomr::every_token{}, zoomr::presets::sentence_voters.zone,
+                       zoomr::placement{.details_on_host = true}));
+}
+
+/// A policy that writes an answer, a token at a time.
+class form_writer {
+ public:
+  form_writer(scene& on, const forms_options& given, const contender& policy, const perplexity::prefill& prompt,
+              const form_problem& asked)
+      : on_(on), asked_(asked), prompt_logits_(prompt.logits()) {
+    on.net.set_voters(policy.voters, policy.voter_keys);
+    open(given, policy, prompt);
+    if (policy.choice.name != "oracle") return;
+    needed_ = needed_segments();  // known once the prompt is cut
+    open(given, policy, prompt);
+  }
+  form_writer(const form_writer&) = delete;
+
+  session<>& run() { return *run_; }
+  token_id last() const { return text_.back(); }
+
+  /// Passes the later prompt, if there is one, behind the first answer.
+  void turn() {
+    if (!asked_.turn.empty()) {
+      chosen_.clear();
+      before_ = policy_stats();
+      const std::vector<zoomr::token_span> spans = question_from(asked_.prompt.size() + asked_.said.size());
+      const std::span<const token_id> ids = asked_.turn;
+      spans.empty() ? run_->turn(0, ids)
+                    : run_->prompt(
+                          0, ids, [](std::size_t) {}, spans);
+    }
+    const zoomr::statistics stats = policy_stats();
+    if (const std::int64_t choices = stats.entropy_count - before_.entropy_count; choices > 0)
+      result_.entropy = (stats.entropy_sum - before_.entropy_sum) / static_cast<double>(choices);
+    before_ = stats;
+    if (!chosen_.empty()) note_choice(chosen_.back());
+    text_ = {greedy(asked_.turn.empty() ? prompt_logits_ : run_->logits(0))};
+  }
+  /// After the last token has passed.
+  void write() {
+    text_.push_back(greedy(run_->logits(0)));
+    if (!noted_ && !chosen_.empty()) note_choice(chosen_.front());
+    chosen_.clear();
+  }
+
+  form_outcome finish() {
+    zoomr::statistics stats = policy_stats();
+    result_.gated = gated_share(before_, stats);
+    stats.attended -= before_.attended, stats.taken -= before_.taken;
+    result_.attended = stats.attended_mean(shape_of(on_.config, on_.layers.size()));
+    result_.device_peak = run_->stats().device_peak;
+    result_.prompt = static_cast<std::int64_t>(asked_.tokens().size());
+    result_.text = on_.words.decode(text_);
+    result_.right = is_answered(result_.text, asked_.answers);
+    return result_;
+  }
+
+ private:
+  void open(const forms_options& given, const contender& policy, const perplexity::prefill& prompt) {
+    const auto tokens = static_cast<index_t>(asked_.tokens().size()) + given.written;
+    chosen_.clear();
+    with_form_policy(policy.choice, needed_, [&](const auto& named) {
+      one_row_ = named.aggregate.per == zoomr::scope::sequence;
+      names_question_ = given.name_question && named.zone.question > 0;
+      run_ = std::make_unique<session<>>(on_.net, named, 1, tokens, on_.classes);
+    });
+    run_->trace(nullptr, &chosen_);
+    const std::vector<zoomr::token_span> spans = question_from(0);
+    run_->with_cache([&](auto& cache) { prompt.replay_with(cache, run_->at(0), spans); });
+  }
+
+  /// The question of a prompt that begins at a position.
+  std::vector<zoomr::token_span> question_from(std::size_t position) const {
+    const auto first = static_cast<index_t>(position);
+    const bool later = first > 0, asks = later || asked_.turn.empty();
+    if (!names_question_ || !asks) return {};
+    return {{{asked_.question.first - first, asked_.question.last - first}, zoomr::span_role::question}};
+  }
+
+  /// Calls visit(cache, sequence) of the layers that the policy is for.
+  template <class Visit>
+  void with_policy_cache(Visit visit) const {
+    run_->with_cache([&](auto& cache) {
+      if constexpr (requires { cache.group(0); }) {
+        visit(cache.group(0), cache.in_group(run_->at(0), 0));
+      } else {
+        visit(cache, run_->at(0));
+      }
+    });
+  }
+  zoomr::statistics policy_stats() const {
+    zoomr::statistics stats;
+    with_policy_cache([&](const auto& cache, zoomr::sequence at) { stats = cache.stats(at); });
+    return stats;
+  }
+  std::vector<index_t> needed_segments() const {
+    std::vector<index_t> needed;
+    with_policy_cache([&](const auto& cache, zoomr::sequence at) {
+      const zoomr::view<const zoomr::segment> segments = cache.segments(at);
+      for (index_t id = 0; id < segments.size(); ++id) {
+        const auto says = [&](index_t position) {  // of a pinned segment nothing need be chosen
+          return segments[id].begin <= position && position < segments[id].split;
+        };
+        if (std::ranges::any_of(asked_.evidence, says)) needed.push_back(id);
+      }
+    });
+    return needed;
+  }
+  void note_choice(const zoomr::choice_record& first) {
+    noted_ = true;
+    if (!one_row_) return;
+    const auto taken = [&](index_t id) { return std::ranges::find(first.chosen, id) != first.chosen.end(); };
+    result_.found = std::ranges::all_of(needed_segments(), taken);
+  }
+
+  scene& on_;
+  const form_problem& asked_;
+  std::span<const float> prompt_logits_;
+  std::vector<index_t> needed_;  // of the oracle
+  bool one_row_ = false, names_question_ = false, noted_ = false;
+  std::unique_ptr<session<>> run_;
+  zoomr::choice_trace chosen_;
+  zoomr::statistics before_;  // of the last prompt, and when it has passed: what is before the answer
+  form_outcome result_;
+  std::vector<token_id> text_;
+};
+
+/// Says how long it takes, before anything runs and when the first problem is done.
+class forecast {
+ public:
+  /// @param problems  that are to be done
+  forecast(scene& on, const form_problem& first, std::size_t problems, const std::string& what, std::size_t policies,
+           index_t written)
+      : left_(problems) {
+    if (problems == 0) return;
+    const std::size_t sample = std::min<std::size_t>(first.prompt.size(), 64);
+    const clock::time_point begin = clock::now();
+    const perplexity::prefill passed(on.net, std::span(first.prompt).first(sample), [](std::size_t) {});
+    const double steps = static_cast<double>(first.prompt.size()) +
+                         static_cast<double>(policies) * static_cast<double>(written + first.said.size()) * 2;
+    say(what + ": about", seconds_since(begin) / static_cast<double>(sample) * steps * static_cast<double>(problems));
+    begin_ = clock::now();
+  }
+
+  void finish_problem() {
+    --left_;
+    if (!said_ && left_ > 0)
+      say("one is done; the others take about", seconds_since(begin_) * static_cast<double>(left_));
+    said_ = true;
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  static double seconds_since(clock::time_point begin) {
+    return std::chrono::duration<double>(clock::now() - begin).count();
+  }
+  static void say(const std::string& what, double seconds) {
+    std::cerr << what << ' ' << (seconds < 90 ? fixed(seconds, 0) + " seconds" : fixed(seconds / 60, 0) + " minutes")
+              << std::endl;
+  }
+
+  std::size_t left_;
+  bool said_ = false;
+  clock::time_point begin_;
+};
+
+class study {
+ public:
+  explicit study(const forms_options& given)
+      : given_(given),
+        policies_(read_policies(given)),
+        on_(given.scene),
+        maker_(given.scene.directory, on_.words, given.scene.texts),
+        done_(on_, label(), form_outcome_from) {
+    for (const std::string& name : given.forms) forms_.push_back(form_named(name));
+    for (const form& as : forms_) {
+      if (as.nothing) fail("--forms ", as.name, ": nothing is for learning, and has no answer to find");
+    }
+  }
+
+  void run() {
+    std::vector<std::pair<const form*, index_t>> open;
+    for (const form& as : forms_) {
+      for (index_t number = 0; number < given_.scene.problems; ++number) {
+        make(as, number);  // what cannot be passed is refused before anything is
+        if (!left(as, number).empty()) open.emplace_back(&as, number);
+      }
+    }
+    const std::string what = std::to_string(open.size()) + " problems in " + std::to_string(forms_.size()) +
+                             " forms, each under " + std::to_string(policies_.size()) + " policies";
+    forecast remaining(on_, make(forms_.front(), 0), open.size(), what, policies_.size(), given_.written);
+    for (const auto& [as, number] : open) {
+      examine(*as, number);
+      remaining.finish_problem();
+    }
+    given_.json ? print_json() : print_tables();
+  }
+
+ private:
+  static std::vector<contender> read_policies(const forms_options& given) {
+    std::vector<std::string> specs = given.policies;
+    for (std::string& spec : specs) {
+      const std::string name = read_policy(spec).name;
+      for (const std::string& setting : given.settings) {
+        if (name != "full" && !is_control(name)) spec += '+' + setting;
+      }
+    }
+    return read_contenders(specs, given.voters, read_config_with_voters(given.scene.directory, {}));
+  }
+  std::string label() const {
+    return on_.label() + ", " + std::to_string(given_.tokens) + " tokens, " + std::to_string(given_.written) +
+           " written" + (given_.name_question ? ", question named" : "");
+  }
+
+  form_problem make(const form& as, index_t number) const {
+    const std::uint64_t seed = given_.scene.seed * 1000003 + static_cast<std::uint64_t>(number);
+    form_problem asked = maker_.make(as, fact_half::measuring, given_.tokens, seed);
+    const std::size_t tokens = asked.tokens().size();
+    if (tokens + static_cast<std::size_t>(given_.written) > on_.config.context)
+      fail(as.name, ": ", tokens, " tokens and an answer are longer than this model's context of ", on_.config.context);
+    return asked;
+  }
+  std::vector<const contender*> left(const form& as, index_t number) const {
+    std::vector<const contender*> policies;
+    for (const contender& policy : policies_) {
+      if (done_.find(as.name, number, policy) == nullptr) policies.push_back(&policy);
+    }
+    return policies;
+  }
+  bool ends(token_id id) const {
+    return id == on_.words.eos() || id == maker_.end_of_turn() ||
+           std::ranges::find(on_.config.eos, id) != on_.config.eos.end();
+  }
+
+  /// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
+  void examine(const form& as, index_t number) {
+    const form_problem asked = make(as, number);
+    const std::vector<const contender*> policies = left(as, number);
+    progress bar(as.name + ", problem " + std::to_string(number), asked.prompt.size());
+    const perplexity::prefill prompt(on_.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
+    std::vector<std::unique_ptr<form_writer>> writers;
+    for (const contender* policy : policies)
+      writers.push_back(std::make_unique<form_writer>(on_, given_, *policy, prompt, asked));
+    std::vector<session<>*> runs;
+    for (const auto& writer : writers) runs.push_back(&writer->run());
+    for (const token_id id : asked.said) session<>::advance_each(runs, std::vector<token_id>(runs.size(), id));
+    for (const auto& writer : writers) writer->turn();
+    for (index_t t = 1; t < given_.written; ++t) {
+      std::vector<form_writer*> writing;
+      std::vector<token_id> passed;
+      runs.clear();
+      for (const auto& writer : writers) {
+        if (ends(writer->last())) continue;
+        writing.push_back(writer.get()), runs.push_back(&writer->run()), passed.push_back(writer->last());
+      }
+      if (runs.empty()) break;
+      session<>::advance_each(runs, passed);
+      for (form_writer* const writer : writing) writer->write();
+    }
+    for (std::size_t i = 0; i < policies.size(); ++i) done_.add(as.name, number, *policies[i], writers[i]->finish());
+  }
+
+  /// Calls visit(form, policy, tally), form by form.
+  template <class Visit>
+  void each_row(Visit visit) const {
+    for (const form& as : forms_) {
+      for (const contender& policy : policies_) {
+        form_tally sums;
+        for (index_t number = 0; number < given_.scene.problems; ++number)
+          sums.add(*done_.find(as.name, number, policy));
+        visit(as.name, policy.spec, sums);
+      }
+    }
+  }
+  /// Calls visit(policy, tally) with what a policy made of all forms.
+  template <class Visit>
+  void each_policy(Visit visit) const {
+    for (const contender& policy : policies_) {
+      form_tally sums;
+      for (const form& as : forms_) {
+        for (index_t number = 0; number < given_.scene.problems; ++number)
+          sums.add(*done_.find(as.name, number, policy));
+      }
+      if (sums.has_entropy()) visit(policy.spec, sums);
+    }
+  }
+
+  void print_json() const {
+    nlohmann::ordered_json document = {{"seed", given_.scene.seed}, {"tokens", given_.tokens}};
+    document["rows"] = document["entropies"] = nlohmann::ordered_json::array();
+    each_row([&](const std::string& form, const std::string& policy, const form_tally& sums) {
+      document["rows"].push_back(nlohmann::ordered_json(sums.document(policy, form)));
+    });
+    each_policy([&](const std::string& policy, const form_tally& sums) {
+      document["entropies"].push_back(nlohmann::ordered_json(sums.entropy_document(policy)));
+    });
+    std::cout << document.dump(1) << '\n';
+  }
+  void print_tables() const {
+    table figures(form_tally::titles()), entropies(form_tally::entropy_titles());
+    each_row([&](const std::string& form, const std::string& policy, const form_tally& sums) {
+      figures.add(sums.cells(policy, form));
+    });
+    figures.print(std::cout);
+    bool any = false;
+    each_policy([&](const std::string& policy, const form_tally& sums) {
+      entropies.add(sums.entropy_cells(policy));
+      any = true;
+    });
+    if (any) entropies.print(std::cout << '\n');
+  }
+
+  const forms_options& given_;
+  std::vector<contender> policies_;
+  scene on_;
+  form_maker maker_;
+  std::vector<form> forms_;
+  results<form_outcome> done_;
+};
+
+}  // namespace
+
+void run(const forms_options& given) {
+  named_files files;
+  files.reads_model(given.scene.directory);
+  files.reads("--text", given.scene.texts);
+  files.reads("--voters", voters_file(given.scene.directory, {}));
+  for (const std::string& file : given.voters) files.reads("--voters", file.substr(file.find('=') + 1));
+  files.writes("--resume", given.scene.resume);
+  for (const std::string& name : given.forms) form_named(name);  // before the weights, which may take long
+  study(given).run();
+}
+
+}  // namespace decode::retrieval
