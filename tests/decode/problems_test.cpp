@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "retrieval/facts.hpp"
+#include "retrieval/forms.hpp"
 #include "retrieval_scenes.hpp"
 
 namespace decode::retrieval {
@@ -65,6 +67,78 @@ std::set<std::string> content_words(const std::string& text) {
 }
 
 std::string text_of(const scene& lab, const problem& asked) { return lab.words.decode(asked.prompt); }
+
+/// Two hundred paragraphs of three sentences, one of which is said, between what Project Gutenberg writes.
+fs::path novel() {
+  static const fs::path path = [] {
+    std::ofstream out(files() / "novel.txt");
+    out << "Licence. Read it.\n*** START OF THIS ***\n\nCHAPTER I\n\n* * * * *\n\n";
+    for (int i = 0; i < 200; ++i) {
+      out << "The prince of the " << coined(i) << " number " << i
+          << " looked\nat the garden. \u201cWhy?\u201d said she. ";
+      out << "Nobody replied to " << coined(i) << ", who went to bed.\n\n";
+    }
+    out << "*** END OF THIS ***\nLicence again. Read it too.\n";
+    return files() / "novel.txt";
+  }();
+  return path;
+}
+
+/// The byte-level checkpoint with tokens that begin and end messages, and a template that writes its own message of the
+/// system.
+fs::path chat_checkpoint() {
+  static const fs::path path = [] {
+    const fs::path copy = files() / "chat";
+    fs::copy(bytes_checkpoint, copy);
+    json tokens = read_json(copy / "tokenizer.json");
+    json& vocab = tokens["model"]["vocab"];
+    const char* const marks[] = {"<|im_start|>", "<|im_end|>"};
+    for (int id = 1; id <= 2; ++id) {
+      for (auto at = vocab.begin(); at != vocab.end();) at = at.value() == id ? vocab.erase(at) : std::next(at);
+      json mark = {{"id", id}, {"content", marks[id - 1]}, {"special", true}};
+      for (const char* const flag : {"single_word", "lstrip", "rstrip", "normalized"}) mark[flag] = false;
+      tokens["added_tokens"].push_back(mark);
+    }
+    write_file(copy / "tokenizer.json", tokens.dump());
+    write_file(
+        copy / "tokenizer_config.json",
+        json{{"chat_template",
+              "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+              "'<|im_start|>system\n"
+              "Be kind.<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+              "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif "
+              "%}"}}
+            .dump());
+    return copy;
+  }();
+  return path;
+}
+
+struct form_lab {
+  tokenizer words;
+  form_maker maker;
+
+  explicit form_lab(const fs::path& model) : words(model), maker(model, words, {novel().string()}) {}
+  form_problem make(const std::string& as, std::uint64_t seed, fact_half half = fact_half::measuring) const {
+    return maker.make(form_named(as), half, 4000, seed);
+  }
+  std::string text(const form_problem& asked, std::size_t begin, std::size_t end) const {
+    const std::vector<token_id> tokens = asked.tokens();
+    return words.decode(std::span(tokens).subspan(begin, end - begin), false);
+  }
+  std::string text(const form_problem& asked) const { return text(asked, 0, asked.tokens().size()); }
+  std::string question(const form_problem& asked) const {
+    return text(asked, static_cast<std::size_t>(asked.question.first), static_cast<std::size_t>(asked.question.last));
+  }
+};
+
+/// The fact that a problem asks for, by its first answer; of keys there is none.
+const fact* fact_of(const form_problem& asked) {
+  for (const fact& told : facts()) {
+    if (std::string(told.answers).substr(0, std::string(told.answers).find('|')) == asked.answers.front()) return &told;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -273,6 +347,146 @@ TEST_CASE("what is needed next changes as answers are written") {
   CHECK(needed_next(asked, {4}, "7") == ids{4});
   CHECK(needed_next({.kind = task::words, .prompt = {}, .answers = {"a"}, .goes_on = {}, .evidence = {}}, {}, "")
             .empty());
+}
+
+TEST_CASE("facts: the answer stands where it must, and is no other fact's; the paraphrase has other words") {
+  REQUIRE(facts().size() % 2 == 0);
+  for (const fact& told : facts()) {
+    CAPTURE(std::string(told.sentence));
+    const std::string answers = told.answers, first = answers.substr(0, answers.find('|'));
+    CHECK(times(told.sentence, first) == 1);
+    CHECK(times(told.second, first) == 1);
+    for (std::size_t begin = 0; begin < answers.size();) {
+      const std::string answer = answers.substr(begin, answers.find('|', begin) - begin);
+      for (const char* const text : {told.question, told.paraphrase, told.first, told.key})
+        CHECK(!is_answered(text, {answer}));
+      for (const fact& other : facts()) {
+        if (&other == &told) continue;
+        CHECK(!is_answered(std::string(other.sentence) + other.first + ' ' + other.second, {answer}));
+      }
+      begin += answer.size() + 1;
+    }
+    std::set<std::string> said = content_words(told.sentence), asked = content_words(told.paraphrase);
+    for (const char* const common :
+         {"a",  "by", "did", "do",  "does", "for", "from", "has", "have",  "he", "his", "into",
+          "it", "on", "to",  "was", "with", "who", "one",  "her", "where", "s",  "at",  "and"})
+      said.erase(common);
+    for (const std::string& word : asked) CHECK(!said.contains(word));
+  }
+}
+
+TEST_CASE("forms: what is needed is where it is said to be, and so are the question and the messages") {
+  const form_lab chat(chat_checkpoint()), plain(bytes_checkpoint);
+  for (const form_lab* lab : {&chat, &plain}) {
+    for (std::string as : names_of_forms()) {
+      if (as == "nothing") continue;
+      CAPTURE(as);
+      const form_problem asked = lab->make(as, 3);
+      const fact* const told = fact_of(asked);
+      const std::string text = lab->text(asked), question = lab->question(asked);
+      REQUIRE((as == "keys") == (told == nullptr));
+      if (told != nullptr) CHECK(question == (as == "paraphrase" ? told->paraphrase : told->question));
+      REQUIRE(asked.evidence.size() == (as == "two" ? 2 : 1));
+      for (std::size_t i = 0; i < asked.evidence.size(); ++i) {
+        const auto at = static_cast<std::size_t>(asked.evidence[i]);
+        const std::string up_to = lab->text(asked, 0, at + 1);
+        const std::string needed = as == "two"     ? (i == 0 ? told->first : told->second)
+                                   : as == "table" ? std::string("| ") + told->key + " | " + asked.answers.front()
+                                   : as == "json"  ? '"' + std::string(told->key) + "\": \"" + asked.answers.front()
+                                   : as == "keys"  ? "is: " + asked.answers.front() + '.'
+                                                   : std::string(told->sentence);
+        CHECK(times(text, needed) == 1);
+        const std::size_t begin = text.find(needed);
+        CHECK(begin < up_to.size());
+        CHECK(up_to.size() <= begin + needed.size());
+      }
+      // Neither the preamble nor the tokens before the question, which presets pin, have it.
+      CHECK(asked.evidence.front() > 48);
+      CHECK(asked.evidence.back() + 128 < static_cast<index_t>(asked.prompt.size()));
+    }
+  }
+  const form_problem own = chat.make("plain", 3);
+  REQUIRE(own.ranges.size() == 3);
+  CHECK(chat.text(own, own.ranges[0].begin, own.ranges[0].end) == "<|im_start|>system\nBe kind.<|im_end|>\n");
+  CHECK(chat.text(own, own.ranges[2].begin, own.ranges[2].end) == "<|im_start|>assistant\n");
+  CHECK(own.ranges[2].end == own.prompt.size());
+  CHECK(plain.make("plain", 3).ranges.empty());
+  CHECK(plain.text(plain.make("plain", 3)).ends_with("?\nAnswer:"));
+}
+
+TEST_CASE("forms: each differs from the plain one in what its name says") {
+  const form_lab lab(chat_checkpoint());
+  const std::string plain = lab.text(lab.make("plain", 5)), system = "<|im_start|>system\nBe kind.<|im_end|>\n";
+  REQUIRE(plain.starts_with(system));
+  CHECK(lab.text(lab.make("no_system", 5)) == plain.substr(system.size()));
+  const form_problem bare = lab.make("no_system", 5);
+  CHECK(bare.ranges.size() == 2);
+  CHECK(lab.text(bare, bare.ranges[0].begin, bare.ranges[0].end).starts_with("<|im_start|>user\n"));
+  CHECK(lab.text(lab.make("long_system", 5)).find("reading assistant") != std::string::npos);
+  const std::string tail = plain.substr(plain.rfind('?') + 1);  // of messages
+  const auto behind = [&](const std::string& as) {
+    const std::string text = lab.text(lab.make(as, 5));
+    CHECK(text.starts_with(plain.substr(0, plain.rfind('?') + 1)));
+    CHECK(text.ends_with(tail));
+    return text.size() - plain.size();
+  };
+  CHECK(behind("behind40") > 120);
+  CHECK(behind("behind100") > 2 * behind("behind40"));
+  const std::string question = lab.question(lab.make("plain", 5));
+  const auto document_at = [](const std::string& text) { return text.find("The prince of the"); };
+  for (const std::string as : {"before", "both"}) {
+    const std::string text = lab.text(lab.make(as, 5));
+    CHECK(text.find(question) < document_at(text));
+    CHECK(times(text, question) == (as == "both" ? 2 : 1));
+    CHECK((lab.make(as, 5).question.first > lab.make(as, 5).evidence[0]) == (as == "both"));
+  }
+  const form_problem begun = lab.make("primed", 5), later = lab.make("later", 5);
+  CHECK(lab.text(begun) == plain + lab.make("plain", 5).reply);
+  CHECK(begun.reply.empty());
+  CHECK(begun.ranges.back().end == begun.prompt.size());
+  REQUIRE(later.ranges.size() == 5);
+  CHECK(lab.text(later, later.prompt.size() + later.said.size(), later.tokens().size()) ==
+        "<|im_end|>\n<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(lab.text(later, later.ranges[3].begin, later.ranges[3].end).starts_with("<|im_start|>user\n" + question));
+  CHECK(!is_answered(lab.words.decode(later.said), later.answers));
+  CHECK(lab.make("nothing", 5).evidence.empty());
+  CHECK(lab.text(lab.make("two+behind40+long_system", 5)).find("reading assistant") != std::string::npos);
+  for (const std::string as :
+       {"plain", "later", "json", "keys"}) {  // the same each time; the same passage in each form
+    CHECK(lab.make(as, 5).tokens() == lab.make(as, 5).tokens());
+    CHECK(lab.make(as, 5).tokens() != lab.make(as, 6).tokens());
+    const std::string text = lab.text(lab.make(as, 5));
+    CHECK(text.substr(document_at(text), 60) == plain.substr(document_at(plain), 60));
+  }
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const auto number = [](const fact* told) { return told - facts().data(); };
+    CHECK(number(fact_of(lab.make("plain", seed, fact_half::learning))) % 2 == 0);
+    CHECK(number(fact_of(lab.make("plain", seed))) % 2 == 1);
+    CHECK(lab.text(lab.make("plain", seed)).find("Licence") == std::string::npos);
+  }
+}
+
+TEST_CASE("forms that are none, and documents that are too short, are refused with a sentence") {
+  const auto why = [](const std::string& spec) { return complaint([&] { form_named(spec); }); };
+  CHECK(says(why("sideways"), "there is no form \"sideways\"; known are plain, no_system"));
+  CHECK(says(why("two+"), "there is no form \"\""));
+  CHECK(says(why("two+table"), "two and table exclude each other"));
+  CHECK(says(why("plain+two"), "plain and two exclude each other"));
+  CHECK(why("two+behind40+later+primed") == "no complaint");
+  const form_lab lab(bytes_checkpoint);
+  CHECK(says(complaint([&] { lab.maker.make(form_named("plain"), fact_half::measuring, 300, 1); }),
+             "a document of 300 tokens holds too few sentences"));
+  const tokenizer words(bytes_checkpoint);
+  CHECK(says(complaint([&] { form_maker(bytes_checkpoint, words, {(bytes_checkpoint / "training.md").string()}); }),
+             "sentences, but 400 are needed"));
+}
+
+TEST_CASE("an answer is a word of the text, whatever its case") {
+  CHECK(is_answered("It costs Six florins", {"six"}));
+  CHECK(is_answered("14.", {"fourteen", "14"}));
+  CHECK(is_answered("sixteen or six", {"six"}));
+  CHECK(!is_answered("It costs sixteen florins", {"six"}));
+  CHECK(!is_answered("ox", {"oxen"}));
 }
 
 }  // namespace decode::retrieval

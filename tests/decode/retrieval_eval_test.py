@@ -232,6 +232,61 @@ class Retrieval(unittest.TestCase):
         self.assertEqual(rows["window@100", "keys 1200"]["active"], 1)
         self.assertEqual(rows["sentence_voters", "keys 1200"]["choices"], 3 * 9)
 
+    def test_forms_are_asked_in_and_what_is_done_is_not_done_again(self):
+        voters, done = self.path("voters.json"), self.path("done")
+        with open(voters, "w") as f:
+            json.dump({"layers": 4, "heads": 4, "weights": [[1, 2, 1.5]]}, f)
+        forms = ("plain", "behind40", "before", "two", "table", "later")
+        options = ("--forms", ",".join(forms), "--policies", "full,oracle,sentence_voters,window@128",
+                   "--voters", voters, "--write", 6, "--resume", done)
+        first = self.asked("forms", *options, "--json", tokens=2400, problems=2)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("12 problems in 6 forms, each under 4 policies: about", first.stderr)
+        self.assertIn("one is done; the others take about", first.stderr)
+        document = json.loads(first.stdout)
+        rows = {(r["policy"], r["form"]): r for r in document["rows"]}
+        self.assertEqual(len(rows), 24)
+        for form in forms:
+            with self.subTest(form=form):
+                full, oracle, voted = (rows[name, form] for name in ("full", "oracle", "sentence_voters"))
+                self.assertEqual(oracle["found_first"], 1)
+                self.assertNotIn("found_first", full)
+                self.assertGreater(voted["entropy_bits_first"], 0)
+                self.assertGreaterEqual(full["attended_tokens_mean"], full["prompt_tokens_mean"])
+                self.assertLess(oracle["attended_tokens_mean"], 0.5 * full["attended_tokens_mean"])
+                self.assertLessEqual(rows["window@128", form]["attended_tokens_mean"], 128)
+        entropies = document["entropies"]
+        self.assertEqual([row["policy"] for row in entropies], ["sentence_voters"])
+        self.assertEqual(entropies[0]["found"] + entropies[0]["missed"], 12)
+        with open(done) as f:
+            lines = f.readlines()
+        self.assertEqual(len(lines), 48)
+        again = self.asked("forms", *options, "--json", tokens=2400, problems=2)
+        self.assertEqual((again.stdout, again.stderr), (first.stdout, ""))
+        table = self.asked("forms", *options, tokens=2400, problems=2)
+        self.assertIn("first choices of", table.stdout)
+        with open(done) as f:
+            self.assertEqual(f.readlines(), lines)
+        for arguments, tokens, part in (
+                (("--set", "top_p.width=3"), 2400, "has no option"),
+                (("--name-question",), 2400, 'but "checkpoint, prose.txt, seed 1, 2400 tokens, 6 written, question'),
+                ((), 2500, "is asked for")):
+            with self.subTest(arguments=arguments, tokens=tokens):
+                self.refused(part, *options, *arguments, tokens=tokens)
+        for forms, tokens, part in (("riddles", 2400, 'there is no form "riddles"'),
+                                    ("two+json", 2400, "two and json exclude each other"),
+                                    ("nothing", 2400, "nothing is for learning"),
+                                    ("plain", 300, "holds too few sentences"),
+                                    ("plain", 20000, "longer than this model's context")):
+            with self.subTest(forms=forms, tokens=tokens):
+                self.refused(part, "--forms", forms, "--policies", "full", tokens=tokens)
+
+    def refused(self, part, *arguments, tokens):
+        done = self.asked("forms", *arguments, tokens=tokens, problems=2)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(part, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+
     def test_what_cannot_be_is_refused_with_a_sentence(self):
         other = self.path("other.json")
         with open(other, "w") as f:

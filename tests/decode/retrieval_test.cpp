@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "retrieval/controls.hpp"
+#include "retrieval/form_outcome.hpp"
 #include "retrieval/learn.hpp"
 #include "retrieval/outcome.hpp"
 #include "retrieval_scenes.hpp"
@@ -234,6 +235,52 @@ TEST_CASE("intervals are Wilson's, and a file of results holds what was written 
   CHECK(tally{}.document("p", "g").count("entropy_bits") == 0);
   CHECK(sums.cells("p", "g").size() == tally::titles().size());
   CHECK(tally{}.cells("p", "g")[9] == "-");
+}
+
+TEST_CASE("the area under the curve is the share of pairs in their order, ties by half") {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<double> misses, hits;
+    for (int i = 0; i < 9; ++i) misses.push_back(static_cast<double>(random() % 5));  // many ties
+    for (int i = 0; i < 1 + trial; ++i) hits.push_back(static_cast<double>(random() % 4));
+    double pairs = 0;
+    for (const double miss : misses) {
+      for (const double hit : hits) pairs += miss > hit ? 1 : miss == hit ? 0.5 : 0;
+    }
+    CHECK(area_under_curve(misses, hits) == doctest::Approx(pairs / static_cast<double>(misses.size() * hits.size())));
+  }
+  CHECK(area_under_curve({}, {1}) == std::nullopt);
+  CHECK(area_under_curve({1}, {}) == std::nullopt);
+}
+
+TEST_CASE("outcomes of forms: a file holds what was written to it, and rows have what was counted") {
+  form_outcome result{.right = true,
+                      .found = true,
+                      .entropy = 0.25,
+                      .attended = 100,
+                      .gated = {},
+                      .device_peak = 2048,
+                      .prompt = 900,
+                      .text = "Pimpernel"};
+  const form_outcome again = form_outcome_from(field(to_json(result), "here: "));
+  CHECK(to_json(again) == to_json(result));
+  CHECK(again.gated == std::nullopt);
+  form_tally sums;
+  sums.add(again);
+  result.right = false, result.found = false, result.entropy = 1.75, result.gated = 0.5, sums.add(result);
+  CHECK(to_json(form_outcome_from(field(to_json(result), "here: "))) == to_json(result));
+  result.found.reset(), result.entropy.reset(), result.gated.reset(), sums.add(result);  // of a policy without votes
+  const json row = sums.document("p", "plain"), entropies = sums.entropy_document("p");
+  CHECK(row.at("right") == doctest::Approx(1.0 / 3));
+  CHECK(row.at("found_first") == 0.5);
+  CHECK(row.at("entropy_bits_first") == 1.0);
+  CHECK(row.at("gated") == 0.5);
+  CHECK(entropies.at("area_under_curve") == 1.0);
+  CHECK(entropies.at("missed") == 1);
+  CHECK(sums.cells("p", "plain").size() == form_tally::titles().size());
+  CHECK(sums.entropy_cells("p").size() == form_tally::entropy_titles().size());
+  CHECK(form_tally{}.cells("p", "plain")[7] == "-");
+  CHECK(!form_tally{}.has_entropy());
 }
 
 TEST_CASE("of many heads those that look at what is needed get the weight, and are judged by it") {
