@@ -20,6 +20,7 @@ TEST_CASE("means of counts, and what they are without any") {
   CHECK(none.captured() == 0.0);
   CHECK(none.agreeability() == 0.0);
   CHECK(none.entropy() == 0.0);
+  CHECK(none.unsure_share() == 0.0);
   CHECK(none.churn() == 0.0);
   statistics some;
   some.tokens = 4, some.taken = 5, some.prompt_tokens = 100;
@@ -28,13 +29,18 @@ TEST_CASE("means of counts, and what they are without any") {
   some.agreeability_sum = 1.0, some.agreeability_count = 4;
   some.entropy_sum = 5.0, some.entropy_count = 2;
   some.zooms = 3, some.chosen = 12;
+  some.unsure = 2, some.unsure_tokens = 4;
   CHECK(some.attended_mean(model) == 7.0);
   CHECK(some.captured() == 0.75);
   CHECK(some.agreeability() == 0.25);
   CHECK(some.entropy() == 2.5);
   CHECK(some.churn() == 0.25);
+  CHECK(some.unsure_share() == 0.8);
   statistics both = some;
+  some.unsure_tokens = 5;
   both.add_layers(some);
+  CHECK(both.unsure == 4);
+  CHECK(both.unsure_tokens == 5);  // of the same tokens
   CHECK(both.entropy_sum == 10.0);
   CHECK(both.entropy_count == 4);
   CHECK(std::string_view(statistics::cpu_path()) == name_of(fastest_cpu_path()));

@@ -22,7 +22,7 @@ using zoomr::scope;
 /// Counters as in zoomr::statistics, for a text fed token by token.
 struct counts {
   std::int64_t passes = 0, attended = 0, refreshes = 0, zooms = 0, chosen = 0, agreeability_count = 0,
-               entropy_count = 0;
+               entropy_count = 0, unsure = 0, unsure_tokens = 0;
   double agreeability_sum = 0, entropy_sum = 0;
 };
 
@@ -322,8 +322,9 @@ class replay : public replayed {
     }
     return made;
   }
-  // Each voter's largest log share among the last queries, weighted; then a softmax over the segments.
-  void hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
+  // Each voter's largest log share among the last queries, weighted; then a softmax over the segments, and the class
+  // none if there is one: its votes are returned.
+  estimate hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
     const std::vector<segment>& known_segments = segments_at(now);
     const std::vector<float> weights = zoomr_test::voter_weights(model());
     const index_t first = std::max(0, heard_from(now));
@@ -369,13 +370,52 @@ class replay : public replayed {
     for (const index_t id : eligible) {
       if (known(id)) largest = std::max(largest, sums[static_cast<std::size_t>(id)]);
     }
+    largest = std::max(largest, past_.voters_none);
     for (const index_t id : eligible) sum += known(id) ? std::exp(sums[static_cast<std::size_t>(id)] - largest) : 0.0;
+    const double none = std::isinf(past_.voters_none) ? 0.0 : std::exp(past_.voters_none - largest);
+    sum += none;
+    const auto votes_for = [&](double weight) -> estimate {
+      const double share = weight / sum * 1099511627776.0;  // 2^40
+      return {std::floor(share + 0.5), 1 + share * (4 * doubt + 1e-6)};
+    };
     for (const index_t id : eligible) {
-      if (!known(id)) continue;
       const auto i = static_cast<std::size_t>(id);
-      const double share = std::exp(sums[i] - largest) / sum * 1099511627776.0;  // 2^40
-      votes[i] = {std::floor(share + 0.5), 1 + share * (4 * doubt + 1e-6)};
+      if (known(id)) votes[i] = votes_for(std::exp(sums[i] - largest));
     }
+    return eligible.empty() || none == 0 ? estimate{} : votes_for(none);
+  }
+  // Bits of a posterior; its magnitude says how far float may be off.
+  static estimate entropy_of(const std::vector<estimate>& votes, const estimate& none) {
+    estimate bits{0, 1e-6};
+    double all = none.value;
+    for (const estimate& of : votes) all += of.value;
+    const auto add = [&](const estimate& of) {
+      if (of.value <= 0) return;
+      const double log = std::log2(of.value / all);
+      bits.value -= of.value / all * log;
+      bits.magnitude += of.magnitude / all * std::abs(log + 1.4427) + 1e-6 * of.value / all;
+    };
+    for (const estimate& of : votes) add(of);
+    add(none);
+    return bits;
+  }
+  // What the gate says of them.
+  bool unsure(const moment& now, const std::vector<index_t>& eligible, const std::vector<estimate>& votes,
+              const estimate& none) {
+    if constexpr (hears) {
+      if (!policy_.aggregate.gate || eligible.empty()) return false;
+      const estimate bits = entropy_of(votes, none);
+      estimate best = votes[static_cast<std::size_t>(eligible[0])];
+      for (const index_t id : eligible) {
+        const estimate& of = votes[static_cast<std::size_t>(id)];
+        if (of.value > best.value) best = of;
+      }
+      if (!std::isinf(past_.voters_unsure))
+        unless_clear(now.position, bits.value - past_.voters_unsure, bits.magnitude);
+      if (none.value > 0) unless_clear(now.position, none.value - best.value, none.magnitude + best.magnitude);
+      return bits.value > past_.voters_unsure || none.value > best.value;
+    }
+    return false;
   }
   // The last queries; or all from the begin of a question that spans name, if they are few enough.
   index_t heard_from(const moment& now) const {
@@ -416,7 +456,8 @@ class replay : public replayed {
 
     choice made;
     std::vector<estimate> votes(static_cast<std::size_t>(now.known));
-    if (hears) hear(now, eligible, votes);
+    estimate none;
+    if (hears) none = hear(now, eligible, votes);
     for (index_t layer = of.first_layer; layer < of.last_layer && !hears; ++layer) {
       scores_of scores{model().head_dim, past_.logits, {}, reads_keys()};
       std::vector<std::vector<const float*>> cues(static_cast<std::size_t>(now.known));  // of KV head `cues_of`
@@ -469,14 +510,17 @@ class replay : public replayed {
       const estimate& next = votes[static_cast<std::size_t>(order[i + 1])];
       unless_clear(now.position, one.value - next.value, uncertainty(one) + uncertainty(next));
     }
-    count_choice(made, votes, in_force_[static_cast<std::size_t>(of.row)], eligible);
+    made.everything = unsure(now, eligible, votes, none);
+    count_choice(made, votes, none, in_force_[static_cast<std::size_t>(of.row)], eligible);
+    if (made.everything) made.levels.assign(made.levels.size(), level::details);
     return made;
   }
 
-  void count_choice(const choice& made, const std::vector<estimate>& votes, const choice& before,
+  void count_choice(const choice& made, const std::vector<estimate>& votes, const estimate& none, const choice& before,
                     const std::vector<index_t>& eligible) {
     double all = 0, agreed = 0;
-    for (index_t id = 0; id < static_cast<index_t>(made.levels.size()); ++id) {
+    counts_.unsure += made.everything ? 1 : 0;
+    for (index_t id = 0; id < static_cast<index_t>(made.levels.size()) && !made.everything; ++id) {
       counts_.chosen += made.level_at(id) == level::details ? 1 : 0;
       counts_.zooms += made.level_at(id) == level::details && before.level_at(id) != level::details ? 1 : 0;
     }
@@ -485,14 +529,12 @@ class replay : public replayed {
       if (made.level_at(id) == level::details) agreed += votes[static_cast<std::size_t>(id)].value;
     }
     ++counts_.refreshes;
-    if (pools() || all <= 0) return;
-    counts_.agreeability_sum += agreed / all;
-    ++counts_.agreeability_count;
-    if (!hears) return;
-    for (const index_t id : eligible) {
-      const double share = votes[static_cast<std::size_t>(id)].value / all;
-      if (share > 0) counts_.entropy_sum -= share * std::log2(share);
+    if (!pools() && all > 0 && !made.everything) {
+      counts_.agreeability_sum += agreed / all;
+      ++counts_.agreeability_count;
     }
+    if (!hears || all + none.value <= 0) return;
+    counts_.entropy_sum += entropy_of(votes, none).value;
     ++counts_.entropy_count;
   }
 
@@ -608,6 +650,8 @@ class replay : public replayed {
     heads_attended& all = attended_[{now.position, now.pass}];
     const whole_item* const item = past_.whole_item_at(now.position);
     counts_.passes += item == nullptr || now.pass == 1 || now.position == item->tokens.first ? 1 : 0;
+    const bool otherwise_all = action == refresh_action::everything || now.position < min_sparse_context_;
+    counts_.unsure_tokens += now.pass == 0 && !otherwise_all && in_force_[0].everything ? 1 : 0;
     for (index_t layer = 0; layer < model().layers; ++layer) {
       for (index_t head = 0; head < model().heads; ++head) {
         const bool dense = action == refresh_action::everything || now.position < min_sparse_context_ ||
@@ -628,7 +672,7 @@ class replay : public replayed {
     for (index_t t = 0; t <= now.position; ++t) {
       while (id < now.known && t >= segments_[static_cast<std::size_t>(id)].end) ++id, of_details = 0;
       if (!retained(layer, head / group(), t) || t < now.begin) continue;
-      if (dense || t < now.front || t >= now.back) {
+      if (dense || by.everything || t < now.front || t >= now.back) {
         made.push_back(t);
       } else if (id < now.known) {
         const level has = selects ? by.level_at(id) : level::summary;

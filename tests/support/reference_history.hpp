@@ -9,6 +9,7 @@
 
 #include <algorithm>  // std::sort, std::max
 #include <cmath>      // std::abs, std::isnan, std::sqrt, std::tanh
+#include <limits>     // std::numeric_limits
 #include <optional>   // std::optional
 #include <vector>     // std::vector
 
@@ -67,7 +68,9 @@ struct history {
   logits_of_model logits;
   std::vector<zoomr::token_range> later_prompts = {};
   std::vector<whole_item> whole_items = {};
-  bool exact = false;  // scores are exact in float: no close calls
+  bool exact = false;                                              // scores are exact in float: no close calls
+  double voters_unsure = std::numeric_limits<double>::infinity();  // bits above which a posterior is unsure
+  double voters_none = -std::numeric_limits<double>::infinity();   // logit of its class none; -infinity: there is none
 
   /// The later prompt that a token is in, if it is in one.
   std::optional<zoomr::token_range> later_prompt_at(index_t position) const {

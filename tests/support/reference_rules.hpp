@@ -16,6 +16,7 @@ struct choice {
   std::vector<level> levels;  // of the segments known then; later ones have their summary attended
   index_t cut_segment = -1;
   index_t cut_tokens = 0;
+  bool everything = false;  // all tokens are attended
 
   level level_at(index_t id) const {
     return id < static_cast<index_t>(levels.size()) ? levels[index_of(id)] : level::summary;

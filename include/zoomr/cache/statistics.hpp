@@ -43,6 +43,8 @@ struct statistics {
   std::int64_t agreeability_count = 0;
   double entropy_sum = 0;  // of the choices below: bits of the posterior that voters agree on
   std::int64_t entropy_count = 0;
+  std::int64_t unsure = 0;         // of the choices: those of everything, since their posterior was unsure
+  std::int64_t unsure_tokens = 0;  // of `taken`: those that have read everything because of one
   double captured_sum = 0;  // with config.audit: share of full attention's mass that each query head's tokens have
   std::int64_t captured_count = 0;
   byte_count device_peak = 0;  // most bytes on the device in a step after the prompt: memory_use::total()
@@ -50,7 +52,7 @@ struct statistics {
   friend constexpr bool operator==(const statistics&, const statistics&) = default;
 
   /// Adds what other layers have cost for the same tokens and passes. The peak becomes the sum of both, which is not
-  /// less than what all layers held at once.
+  /// less than what all layers held at once. Of `unsure_tokens` the larger number stays.
   constexpr void add_layers(const statistics& other) {
     attended += other.attended;
     refreshes += other.refreshes;
@@ -60,6 +62,8 @@ struct statistics {
     agreeability_count += other.agreeability_count;
     entropy_sum += other.entropy_sum;
     entropy_count += other.entropy_count;
+    unsure += other.unsure;
+    unsure_tokens = unsure_tokens > other.unsure_tokens ? unsure_tokens : other.unsure_tokens;
     captured_sum += other.captured_sum;
     captured_count += other.captured_count;
     device_peak += other.device_peak;
@@ -84,6 +88,11 @@ struct statistics {
   /// Mean entropy of a choice's posterior (head_posterior), in bits: the voters are as unsure as among 2^entropy
   /// segments that are equally likely. 0 where no choice had one.
   double entropy() const { return entropy_count == 0 ? 0.0 : entropy_sum / static_cast<double>(entropy_count); }
+  /// Share of the tokens that have attended after the prompt, accepted or not, that have read everything since a choice
+  /// was unsure (config.voters_unsure).
+  double unsure_share() const {
+    return taken == 0 ? 0.0 : static_cast<double>(unsure_tokens) / static_cast<double>(taken);
+  }
   /// Share of chosen segments that were not chosen the time before.
   double churn() const { return chosen == 0 ? 0.0 : static_cast<double>(zooms) / static_cast<double>(chosen); }
 };

@@ -31,6 +31,7 @@ struct choice_record {
   std::vector<index_t> chosen;      // segments whose details are read, best first
   std::vector<index_t> runners_up;  // the others, best first
   std::vector<votes_t> votes;       // of `chosen`, then of `runners_up`; in the aggregator's unit
+  bool unsure = false;              // everything is read; `chosen` would have been without the gate
 
   friend bool operator==(const choice_record&, const choice_record&) = default;
 };

@@ -137,6 +137,7 @@ class any_aggregator {
   index_t queries = 0;   // more than 0: so many count, by `add_shares`; 0: by `add`
   index_t question = 0;  // so many may count where spans name a question
   bool weighs = false;   // voters alone, by `add_weighted`
+  bool gate = false;     // an unsure choice is one of everything
 
   /// It counts heads that have a weight in `config.voters` alone.
   bool asks_voters() const { return queries > 0 || weighs; }
@@ -153,8 +154,10 @@ class any_aggregator {
   /// @param weights  [voters of the layer]  as of a `weight_taker`
   virtual void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
                             const score_logits& logits, view<votes_t> votes, view<index_t> order) const = 0;
-  /// Arguments as of a `share_aggregator`.
-  virtual void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const = 0;
+  /// Arguments as of a `gated_aggregator`.
+  /// @return  the votes of the class none; 0 of one without a gate
+  virtual votes_t add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes,
+                             float none) const = 0;
 
  protected:
   ~any_aggregator() = default;

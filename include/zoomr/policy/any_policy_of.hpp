@@ -182,6 +182,7 @@ class any_aggregator_of final : public any_aggregator {
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
     if constexpr (requires { aggregator.question; }) question = aggregator.question;
     weighs = weighing_aggregator<Aggregator>;
+    if constexpr (gated_aggregator<Aggregator>) gate = aggregator.gate;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
            [[maybe_unused]] const score_logits& logits, [[maybe_unused]] view<votes_t> votes,
@@ -197,11 +198,15 @@ class any_aggregator_of final : public any_aggregator {
       on_fastest_path([&] { aggregator_.add_weighted(scores, weights, tokens, logits, votes, order); });
     }
   }
-  void add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,
-                  [[maybe_unused]] view<votes_t> votes) const override {
-    if constexpr (share_aggregator<Aggregator>) {
+  votes_t add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,
+                     [[maybe_unused]] view<votes_t> votes, [[maybe_unused]] float none) const override {
+    votes_t of_none = 0;
+    if constexpr (gated_aggregator<Aggregator>) {
+      on_fastest_path([&] { of_none = aggregator_.add_shares(shares, weights, votes, none); });
+    } else if constexpr (share_aggregator<Aggregator>) {
       on_fastest_path([&] { aggregator_.add_shares(shares, weights, votes); });
     }
+    return of_none;
   }
 
  private:

@@ -237,6 +237,16 @@ concept share_aggregator = requires(Value t, view<float, 2> shares, view<const f
   { t.add_shares(shares, weights, votes) } -> std::same_as<void>;
 };
 
+/// One whose votes are a posterior that may be unsure (policy/posterior_gate.hpp): where `gate` is set, what an unsure
+/// choice serves attends everything. `add_shares` takes the logit of the class none too, -infinity if there is none,
+/// and returns that class's votes.
+template <class T, class Value = const T>
+concept gated_aggregator = share_aggregator<T, Value> &&
+    requires(Value t, view<float, 2> shares, view<const float> weights, view<votes_t> votes, float none) {
+  { t.gate } -> std::convertible_to<bool>;
+  { t.add_shares(shares, weights, votes, none) } -> std::same_as<votes_t>;
+};
+
 template <class T, class Value = const T>
 concept aggregator = component<T> && std::same_as<typename T::role, role::aggregator> &&
     (score_aggregator<T, Value> || share_aggregator<T, Value>)&&requires(Value t) {

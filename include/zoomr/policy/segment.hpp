@@ -44,13 +44,19 @@ enum class scope : std::uint8_t { sequence, layer, kv_head, head };
 
 /// One row of a selection: the level of each segment that existed when it was made, and one optional cut.
 /// Segments closed later have their summary attended. It is a view: the levels belong to a selection of the cache.
+/// A row of everything has all details at its levels, and attends later segments too.
 struct selection_row {
+  static constexpr index_t of_everything = -2;  // in the place of a cut
+
   view<level> levels;        // [segments at the time of choice]
   index_t cut_segment = -1;  // of this segment only the first `cut_tokens` of its details are attended
   index_t cut_tokens = 0;
 
   /// The level of any segment, those closed since the choice included.
   ZOOMR_HD constexpr level level_at(index_t id) const { return id < levels.size() ? levels[id] : level::summary; }
+
+  /// All tokens are attended.
+  ZOOMR_HD constexpr bool everything() const { return cut_segment == of_everything; }
 
   /// A selector takes the whole segment.
   ZOOMR_HD constexpr void take(index_t id) { levels[id] = level::details; }

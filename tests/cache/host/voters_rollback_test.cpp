@@ -16,7 +16,8 @@ constexpr index_t tokens = 88;
 
 /// Voters with some queries, which choose at every token or at few.
 constexpr auto at_each = with(small::sentence_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
-constexpr auto of_thoughts = with(small::zoomr_voters, [](auto& p) { p.aggregate.queries = 8, p.select.segments = 1; });
+constexpr auto of_thoughts = with(
+    small::zoomr_voters, [](auto& p) { p.aggregate.queries = 8, p.aggregate.gate = false, p.select.segments = 1; });
 constexpr auto seldom =
     zoomr::compose(zoomr::sentences{.longest = 9}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 8},
                    zoomr::top_p{.share = 0.9f, .segments = 1, .tokens = 30, .neighbours = 1},
@@ -25,6 +26,7 @@ constexpr auto seldom =
 zoomr::config limits_with(index_t undo) {
   zoomr::config limits = limits_for(tokens, 3);
   limits.rollback_tokens = undo;
+  limits.voters_unsure = 3.1f, limits.voters_none = -6.0f;  // of policies with a gate
   return limits;
 }
 
@@ -61,6 +63,9 @@ result_log played(const Policy& policy, const tape& says) {
   player<Policy> plays(model, policy, limits_with(0));
   plays.open(says);
   plays.play_plainly();
+  const zoomr::statistics counted = plays.cache.stats(plays.at(0).seq);
+  CHECK((counted.unsure > 0) == policy.aggregate.gate);
+  CHECK(counted.unsure < counted.refreshes);
   return plays.at(0).log;
 }
 

@@ -5,7 +5,7 @@
 #include <cache/support/saved_bytes.hpp>
 #include <support/voters.hpp>
 
-#include <cmath>   // std::log2, std::pow
+#include <cmath>   // std::log, std::log2, std::nextafter, std::pow
 #include <string>  // std::string
 
 namespace zoomr_test {
@@ -40,6 +40,46 @@ TEST_CASE(
     }
     check_rarely_stopped("queries " + std::to_string(queries), all);
   }
+}
+
+TEST_CASE("an unsure choice is one of everything, as the naive reference finds it") {
+  comparison all;
+  zoomr::statistics sums;
+  const auto check = [&](const auto& policy, kind look, float bound, float none, index_t dense = 0) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(seed);
+      CAPTURE(bound);
+      CAPTURE(none);
+      const tape says = make_tape(model, look, markup::sentences, 150, 60, seed);
+      zoomr::config limits = limits_for(says.size());
+      limits.voters_unsure = bound, limits.voters_none = none, limits.min_sparse_context = dense;
+      check_against_reference(policy, says, limits, false, all);
+      player<std::remove_cvref_t<decltype(policy)>> plays(model, policy, limits);
+      plays.open(says);
+      plays.play_plainly();
+      const zoomr::statistics counted = plays.cache.stats(plays.at(0).seq);
+      CHECK(counted.unsure_tokens <= counted.taken);
+      sums.add_layers(counted);
+    }
+  };
+  auto policy = small::sentence_voters;
+  constexpr float inf = zoomr::infinity;
+  for (const kind look : {kind::peaked, kind::uniform, kind::ties, kind::with_infinities}) {
+    const float bits = look == kind::peaked ? 0.6f : look == kind::with_infinities ? 1.5f : 3.8f;
+    check(policy, look, bits, -inf);
+    check(policy, look, bits + 0.3f, -4.0f);
+    check(policy, look, inf, -3.0f);
+  }
+  check(policy, kind::peaked, 0.6f, -inf, 100);
+  policy.select.tokens = 20, policy.select.neighbours = 1;
+  check(policy, kind::uniform, 3.8f, -inf);
+  CHECK(sums.unsure * 4 > sums.refreshes);
+  CHECK(sums.unsure * 4 < sums.refreshes * 3);
+  const std::int64_t before = sums.unsure;
+  policy.aggregate.gate = false;
+  check(policy, kind::peaked, 0.5f, -1.0f);
+  CHECK(sums.unsure == before);
+  check_rarely_stopped("gate", all);
 }
 
 TEST_CASE(
@@ -144,6 +184,60 @@ TEST_CASE("one voter alone decides, and a query is heard as long as it is among 
   CHECK(cache.stats(seq).agreeability() > 0.3);
 }
 
+TEST_CASE("an entropy of exactly the bound is sure, one unit more is not, and a tie with none goes to the segment") {
+  // Three pages whose keys are alike, of which a query sees each with the same share.
+  constexpr shape tiny{1, 1, 1, 8};
+  const auto policy =
+      zoomr::compose(zoomr::fixed_pages{.longest = 4}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 1},
+                     zoomr::top_p{.share = 0.9f, .segments = 1}, zoomr::every_token{}, zoomr::zones{.recent = 1});
+  const std::vector<float> weights = {1.0f};
+  // What the token behind a prompt of so many pages and one token reads, and whether its choice was unsure.
+  const auto reads = [&](index_t pages, float bound, float none) {
+    zoomr::config limits{.max_tokens = 64, .max_segments = 16};
+    limits.voters = {weights.data(), {1, 1}};
+    limits.voters_unsure = bound, limits.voters_none = none;
+    zoomr::kv_cache cache(tiny, policy, limits);
+    const zoomr::sequence seq = cache.open();
+    zoomr::attention_trace trace;
+    zoomr::choice_trace choices;
+    const index_t prompt = pages * 4 + 1;
+    const std::vector<token_id> ids(static_cast<std::size_t>(prompt), 1);
+    const std::vector<float> rows(ids.size() * 8, 0.5f);
+    std::vector<float> out(rows.size());
+    for (const index_t count : {prompt, 1}) {
+      cache.trace(&trace);
+      if (count == prompt) cache.trace_choices(&choices);
+      auto step = cache.begin(seq, view<const token_id>(ids).slice(0, count), count == prompt);
+      step.append(0, view<const float, 3>(rows.data(), {count, 1, 8}),
+                  view<const float, 3>(rows.data(), {count, 1, 8}));
+      step.attend(0, view<const float, 3>(rows.data(), {count, 1, 8}), {out.data(), {count, 1, 8}});
+      step.commit();
+      cache.trace_choices(nullptr);
+    }
+    REQUIRE(choices.size() == 1);
+    CHECK(choices[0].chosen == std::vector<index_t>{0});
+    CHECK(cache.stats(seq).entropy_count == 2);
+    CHECK(cache.stats(seq).unsure_tokens == (choices[0].unsure ? 1 : 0));
+    CHECK(cache.selected(seq, 0).everything() == (cache.stats(seq).unsure == (choices[0].unsure ? 2 : 1)));
+    REQUIRE(trace.size() == 1);
+    CHECK(trace[0].positions.size() == static_cast<std::size_t>(choices[0].unsure ? prompt + 1 : 5));
+    return choices[0].unsure;
+  };
+  constexpr float inf = zoomr::infinity;
+  const zoomr::votes_t half = zoomr::units_of(0.5f), two = 2 * zoomr::entropy_units(half);
+  const float exactly = zoomr::sum_of_units(two);
+  REQUIRE(zoomr::posterior_gate{exactly, -inf}.most == two);
+  CHECK_FALSE(reads(2, exactly, -inf));
+  CHECK(reads(2, std::nextafter(exactly, 0.0f), -inf));
+  CHECK_FALSE(reads(1, 0.0f, -inf));  // the only segment
+  CHECK(reads(2, 0.0f, -inf));
+  const float share = -std::log(2.0f);  // of each segment, which is its logit
+  CHECK(reads(2, inf, share + 0.01f));
+  CHECK_FALSE(reads(2, inf, share - 0.01f));
+  CHECK_FALSE(reads(1, inf, 0.0f));  // as the logit of the only segment
+  CHECK(reads(1, inf, 0.01f));
+}
+
 TEST_CASE(
     "a query scores the segments whose details end with its token or before: its own sentence, a summary's thought") {
   // One query scores `asks`, the others nothing: if it knows that segment, this has the largest share.
@@ -192,33 +286,43 @@ TEST_CASE(
 
 TEST_CASE("a sequence that is saved, forked or rolled back at any token goes on as one that was not") {
   const tape says = text();
-  player_type plain(model, small::sentence_voters, limits_for(says.size()));
-  plain.open(says);
-  plain.play_plainly();
-  for (const index_t until : {7, 58, 60, 61, 64, 77, 101, 149}) {
-    CAPTURE(until);
-    player_type plays(model, small::sentence_voters, limits_for(says.size(), 2));
-    plays.open(says);
-    while (plays.tokens() < std::min(until, says.prompt)) {
-      const index_t end = std::min({plays.tokens() + 11, until, says.prompt});
-      plays.play({{0, says.between(plays.tokens(), end), end == says.prompt}});
+  for (const float bound : {zoomr::infinity, 1.2f}) {
+    const auto limits_for = [&](index_t tokens, index_t sequences = 1) {
+      zoomr::config limits = zoomr_test::limits_for(tokens, sequences);
+      limits.voters_unsure = bound;
+      return limits;
+    };
+    player_type plain(model, small::sentence_voters, limits_for(says.size()));
+    plain.open(says);
+    plain.play_plainly();
+    for (const index_t until : {7, 58, 60, 61, 64, 77, 101, 149}) {
+      CAPTURE(until);
+      player_type plays(model, small::sentence_voters, limits_for(says.size(), 2));
+      plays.open(says);
+      while (plays.tokens() < std::min(until, says.prompt)) {
+        const index_t end = std::min({plays.tokens() + 11, until, says.prompt});
+        plays.play({{0, says.between(plays.tokens(), end), end == says.prompt}});
+      }
+      while (plays.tokens() < until) plays.play({plays.next(0, 3)});
+
+      player_type other(model, small::sentence_voters, limits_for(says.size()));
+      other.voices.push_back({other.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
+      other.play_plainly();
+      CHECK(difference(from(plain.at(0).log, std::max(until, says.prompt)), from(other.at(0).log, says.prompt)) == "");
+
+      const index_t v = fork(plays, 0, says);
+      plays.play_plainly(v);
+      CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
+
+      plays.rollback(v, std::max(until, says.size() - 24));
+      plays.play_plainly(v);
+      CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
+      plays.play_plainly(0);
+      CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(0).log, says.prompt)) == "");
     }
-    while (plays.tokens() < until) plays.play({plays.next(0, 3)});
-
-    player_type other(model, small::sentence_voters, limits_for(says.size()));
-    other.voices.push_back({other.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
-    other.play_plainly();
-    CHECK(difference(from(plain.at(0).log, std::max(until, says.prompt)), from(other.at(0).log, says.prompt)) == "");
-
-    const index_t v = fork(plays, 0, says);
-    plays.play_plainly(v);
-    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
-
-    plays.rollback(v, std::max(until, says.size() - 24));
-    plays.play_plainly(v);
-    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(v).log, says.prompt)) == "");
-    plays.play_plainly(0);
-    CHECK(difference(from(plain.at(0).log, says.prompt), from(plays.at(0).log, says.prompt)) == "");
+    const zoomr::statistics counted = plain.cache.stats(plain.at(0).seq);
+    CHECK((counted.unsure > 20) == (bound < zoomr::infinity));
+    CHECK(counted.unsure < counted.refreshes - 20);
   }
 }
 
@@ -265,6 +369,44 @@ TEST_CASE("a span that is erased takes its queries with it, and the rest goes on
   never.open(rest);
   never.play_plainly();
   CHECK(difference(from(never.at(0).log, 116), from(plays.at(0).log, 116)) == "");
+}
+
+TEST_CASE(
+    "a choice of everything stays one in a fork and a saved sequence, behind an erased span, and is rolled back to") {
+  const tape says = text();
+  zoomr::config limits = limits_for(says.size(), 4);
+  limits.voters_unsure = 0.6f;
+  player_type plays(model, small::sentence_voters, limits);
+  plays.open(says);
+  const auto row = [&](index_t v) { return plays.cache.selected(plays.at(v).seq, 0); };
+  index_t until = 110;
+  do plays.play_plainly(0, ++until);
+  while (!row(0).everything());
+  const index_t forked = fork(plays, 0, says), saved_one = forked + 1, erased = forked + 2;
+  plays.voices.push_back({plays.cache.load(memory_source(saved(plays.cache, plays.at(0).seq))), &says, {}});
+  fork(plays, 0, says);
+  plays.cache.erase(plays.at(erased).seq, {70, 90});
+  const tape rest = says.without({70, 90});
+  plays.at(erased).says = &rest;
+  for (const index_t v : {0, forked, saved_one, erased}) {
+    CAPTURE(v);
+    const auto reads_all = [&] {
+      CHECK(row(v).everything());
+      for (const zoomr::level at : row(v).levels) CHECK(at == zoomr::level::details);
+      const index_t next = plays.tokens(v);
+      const std::int64_t before = plays.cache.stats(plays.at(v).seq).unsure_tokens;
+      plays.play({plays.next(v, 1)});
+      CHECK(plays.cache.stats(plays.at(v).seq).unsure_tokens == before + 1);
+      for (const auto& positions : plays.at(v).log.at({next, 0}).attended) {
+        CHECK(static_cast<index_t>(positions.size()) == next + 1);
+      }
+    };
+    reads_all();
+    const index_t back = plays.tokens(v) - 1;
+    plays.play_plainly(v, back + 9);
+    plays.rollback(v, back);
+    reads_all();
+  }
 }
 
 TEST_CASE("a sequence that was saved with other voters, or without any, is heard from its load on") {
@@ -353,6 +495,18 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   weights[3] = -1.0f;
   CHECK(refusal(policy, limits).find("finite and at least 0") != std::string::npos);
   weights[3] = 1.0f;
+  CHECK(refusal(policy, limits).empty());
+  for (const float bits : {-1.0f, zoomr::not_a_number}) {
+    limits.voters_unsure = bits;
+    CHECK(refusal(policy, limits) == "zoomr: config: voters_unsure must be at least 0 bits");
+  }
+  limits.voters_unsure = 0.0f;
+  CHECK(refusal(policy, limits).empty());
+  for (const float logit : {zoomr::infinity, zoomr::not_a_number}) {
+    limits.voters_none = logit;
+    CHECK(refusal(policy, limits) == "zoomr: config: voters_none must be a finite logit, or -infinity");
+  }
+  limits.voters_none = -2.0f;
   CHECK(refusal(policy, limits).empty());
   limits.voters = {weights.data(), {4, 2}};
   CHECK(refusal(policy, limits).find("config: voters are") != std::string::npos);

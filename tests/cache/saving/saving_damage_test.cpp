@@ -239,6 +239,8 @@ TEST_CASE("what is wrong is named") {
   const std::string memory = damaged + "section memory: ";
   CHECK(changed("choices", 1, index_t{4000}) == memory + "a row of a choice cannot be");
   CHECK(changed("choices", 4, index_t{-1}) == memory + "a row of a choice cannot be");
+  CHECK(changed("choices", 2, index_t{-3}) == memory + "a row of a choice cannot be");
+  CHECK(changed("choices", 2, index_t{-2}) == memory + "a choice of everything cannot be");  // its policy has no gate
   CHECK(changed("choices", 5, index_t{-6}) == memory + "a level of a choice cannot be");
   CHECK(changed("choices", 5, index_t{1}) == memory + "a level of a choice cannot be");  // the usual one
   const auto segments = number_at<index_t>(whole, part_of(whole, "choices").begin + 4);
@@ -255,7 +257,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 9");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 10");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;

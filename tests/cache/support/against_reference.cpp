@@ -86,9 +86,11 @@ void check_played(const played& got, const reference::replayed& right, const ref
   CHECK(counted.refreshes == right.counted().refreshes);
   CHECK(counted.zooms == right.counted().zooms);
   CHECK(counted.chosen == right.counted().chosen);
+  CHECK(counted.unsure == right.counted().unsure);
+  CHECK(counted.unsure_tokens == right.counted().unsure_tokens);
   if (right.first_doubt() < says.size()) return;  // votes may differ where no position does
   CHECK(counted.agreeability_count == right.counted().agreeability_count);
-  const double choices = static_cast<double>(counted.agreeability_count);
+  const double choices = static_cast<double>(counted.refreshes);
   CHECK(tolerance::within(counted.agreeability_sum, right.counted().agreeability_sum, 1e-4 * (1 + choices)));
   CHECK(counted.entropy_count == right.counted().entropy_count);
   CHECK(tolerance::within(counted.entropy_sum, right.counted().entropy_sum, 1e-4 * (1 + choices)));

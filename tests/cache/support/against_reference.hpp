@@ -64,6 +64,8 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   past.exact = exact;
   past.logits = logits_of(limits.logits);
   past.logits.positions = says.positions;
+  past.voters_unsure = limits.voters_unsure;
+  past.voters_none = limits.voters_none;
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   const auto& voice = plays.at(0);
   const auto found = plays.cache.segments(voice.seq);

@@ -45,13 +45,14 @@ std::vector<result_log> live(Player& plays, const tape& says, const tape& other,
 }
 
 template <class T, class Engine, class Policy>
-void check_life(const char* name, const Policy& policy, index_t blocks) {
+void check_life(const char* name, const Policy& policy, index_t blocks, float unsure = zoomr::infinity) {
   CAPTURE(std::string(name));
   CAPTURE(blocks);
   const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, prompt, 7);
   const tape other = with_other_end(says, 87, prompt, 8), rest = other.without({20, 33});
   zoomr::config limits = limits_for(tokens, 3);
   if constexpr (std::is_same_v<T, int8>) limits.key_scale = limits.value_scale = 0.05f;
+  limits.voters_unsure = unsure;
   player<Policy, T> resident(model, policy, limits);
   const auto expected = live(resident, says, other, rest);
   const auto moved = with_placement(policy, over_tiers<Engine>{});
@@ -62,6 +63,10 @@ void check_life(const char* name, const Policy& policy, index_t blocks) {
     CAPTURE(voice);
     CHECK(difference(expected[voice], found[voice]) == "");
   }
+  const zoomr::statistics counted = tiers.cache.stats(tiers.at(0).seq);
+  CHECK((counted.unsure > 10) == (unsure < zoomr::infinity));
+  CHECK(counted.unsure < counted.refreshes - 10);
+  CHECK(counted.unsure == resident.cache.stats(resident.at(0).seq).unsure);
   CHECK(tiers.cache.tiers().bytes_out > 0);
   CHECK(tiers.cache.tiers().misses > 500);
 }
@@ -98,6 +103,7 @@ void pass_tokens(Cache& cache, index_t asking, Look look) {
 
 TEST_CASE("whatever the storage type and the memory, voters find what they find in one memory") {
   check_life<float, zoomr::sync_transfers>("sentence_voters", small::sentence_voters, 6);
+  check_life<float, zoomr::sync_transfers>("sentence_voters, unsure", small::sentence_voters, 6, 1.2f);
   check_life<bfloat16, zoomr::async_transfers>("zoomr_voters", small::zoomr_voters, 7);
   check_life<int8, zoomr::sync_transfers>("sentence_voters", small::sentence_voters, 9);
   check_life<scaled_int8, zoomr::sync_transfers>("sentence_voters", small::sentence_voters, 6);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <policy/aggregate/scores.hpp>
 #include <zoomr/policy/aggregate/head_posterior.hpp>
+#include <zoomr/policy/posterior_gate.hpp>
 
 #include <cmath>   // std::exp, std::fabs
 #include <vector>  // std::vector
@@ -76,6 +77,42 @@ TEST_CASE("what no query knows has no votes, a share of nothing counts little, a
   CHECK(flat == std::vector<votes_t>(4, static_cast<votes_t>(one / 4)));
   CHECK(votes_of({not_a_number, not_a_number}, {1.0f}, {0, 0}) == std::vector<votes_t>{0, 0});
   CHECK(votes_of({-1.0f}, {1.0f}, {not_eligible}) == std::vector<votes_t>{not_eligible});
+}
+
+TEST_CASE("one more class has its share of the posterior, and the segments have what it leaves") {
+  const auto with_none = [](std::vector<float> shares, std::vector<votes_t> votes, float none) {
+    const auto segments = static_cast<index_t>(votes.size());
+    const std::vector<float> weights = {1.0f};
+    const votes_t of_none = agrees.add_shares({shares.data(), {1, segments}}, weights, votes, none);
+    votes.push_back(of_none);
+    return votes;
+  };
+  const auto quarter = static_cast<votes_t>(one / 4);
+  CHECK(with_none({-2.0f, -2.0f, -2.0f}, {0, 0, 0}, -2.0f) == std::vector<votes_t>(4, quarter));
+  const auto ruled_out = with_none({-2.0f, -2.0f, -2.0f}, {0, not_eligible, 0}, -100.0f);
+  CHECK(ruled_out == std::vector<votes_t>{2 * quarter, not_eligible, 2 * quarter, 0});
+  const auto certain = with_none({-60.0f, not_a_number}, {0, 0}, 0.0f);
+  CHECK(certain == std::vector<votes_t>{0, 0, 4 * quarter});
+  CHECK(with_none({not_a_number}, {0}, -3.0f) == std::vector<votes_t>{0, 4 * quarter});
+  CHECK(with_none({-2.0f, -2.0f}, {0, 0}, -infinity) == std::vector<votes_t>{2 * quarter, 2 * quarter, 0});
+}
+
+TEST_CASE("a gate compares entropies in units, and of equal votes a segment's come first") {
+  CHECK_FALSE(posterior_gate{}.bounds());
+  CHECK_FALSE(posterior_gate{infinity, -infinity}.bounds());
+  CHECK_FALSE(posterior_gate{}.unsure(votes_t{40} << 40, 0, 1));
+  const posterior_gate one_bit{1.0f, -infinity};
+  const auto bit = static_cast<votes_t>(one);
+  CHECK(one_bit.most == bit);
+  CHECK_FALSE(one_bit.unsure(bit, 0, bit / 2));
+  CHECK(one_bit.unsure(bit + 1, 0, bit / 2));
+  CHECK_FALSE(one_bit.unsure(bit + 1, bit, not_eligible));
+  CHECK(posterior_gate{0.0f, -infinity}.bounds());
+  CHECK(posterior_gate{0.0f, -infinity}.unsure(1, 0, bit));
+  const posterior_gate of_none{infinity, -3.0f};
+  CHECK(of_none.bounds());
+  CHECK_FALSE(of_none.unsure(bit, 5, 5));
+  CHECK(of_none.unsure(bit, 6, 5));
 }
 
 TEST_CASE("the number of queries is at least one") {

@@ -52,7 +52,8 @@ struct device_core {
       : host_policy(policy_value),
         limits(settings),
         sizes(sized(model, host_policy, settings, splits)),
-        voters(model, host_policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0),
+        voters(model, host_policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0,
+               {settings.voters_unsure, settings.voters_none}),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, settings, host_policy.segment),
         listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},
@@ -67,7 +68,10 @@ struct device_core {
     }
     if (sizes.in_engine) copy_engine_layers(*this, stream);
     arrays.clear_counters(stream);
-    if constexpr (hears_voters<Policy>) arrays.voting.forget_masses(0, sizes.sequences, stream);
+    if constexpr (hears_voters<Policy>) {
+      arrays.voting.gate = voters.gate();
+      arrays.voting.forget_masses(0, sizes.sequences, stream);
+    }
     states.reserve(settings.max_sequences);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(host_policy, settings.max_tokens, sizes.sequence_pages, sizes.segments);

@@ -75,7 +75,7 @@ struct cache_core {
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
         voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{},
-               sizes.voters > 0 ? sizes.most_segments : 0),
+               sizes.voters > 0 ? sizes.most_segments : 0, {settings.voters_unsure, settings.voters_none}),
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),

@@ -5,6 +5,7 @@
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/core/view.hpp>
+#include <zoomr/policy/posterior_gate.hpp>
 
 #include <algorithm>  // std::max_element
 #include <cstddef>    // std::size_t
@@ -25,7 +26,9 @@ class voter_table {
 
   /// @param weights   [layers, heads]  of the model, or empty
   /// @param segments  of a choice, at most
-  voter_table(const shape& model, view<const float, 2> weights, index_t segments) : segments_(segments) {
+  /// @param gate      of their posterior
+  voter_table(const shape& model, view<const float, 2> weights, index_t segments, const posterior_gate& gate)
+      : gate_(gate), segments_(segments) {
     each_weighted(weights,
                   [&](index_t layer, index_t head) { add(layer, head / model.group(), head, weights(layer, head)); });
     shares_ = buffer<float>(static_cast<std::int64_t>(weights_.size()) * segments);
@@ -52,6 +55,7 @@ class voter_table {
   view<const float> weights() const { return weights_; }  // [voters]
   /// What a vote of each counts, for a `weight_taker`.  [voters]
   view<const votes_t> votes() const { return votes_; }
+  const posterior_gate& gate() const { return gate_; }
   /// KV lanes of one layer, ascending; none where no head votes.
   view<const kv_lane> kv_lanes_in(index_t layer) const {
     index_t first = 0, last = 0;
@@ -115,6 +119,7 @@ class voter_table {
   std::vector<kv_lane> kv_lanes_;
   std::vector<float> weights_;
   std::vector<votes_t> votes_;
+  posterior_gate gate_;
   index_t segments_ = 0;
   buffer<float> shares_;
 };

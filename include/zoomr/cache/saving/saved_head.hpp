@@ -62,6 +62,8 @@ struct saved_counts {
     visit(stats.agreeability_count);
     visit(stats.entropy_sum);
     visit(stats.entropy_count);
+    visit(stats.unsure);
+    visit(stats.unsure_tokens);
     visit(stats.captured_sum);
     visit(stats.captured_count);
     visit(stats.device_peak);

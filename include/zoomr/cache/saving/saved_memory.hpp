@@ -211,16 +211,19 @@ class saved_memory {
     for (index_t r = 0; r < sizes_.selection_rows; ++r) {
       selection_row row = state_.active_selection.row(r);
       index_t segments = row.levels.size(), count = 0;
-      for (const level at : row.levels) count += at != level::summary ? 1 : 0;
+      for (const level at : row.levels) count += at != level::summary && !row.everything() ? 1 : 0;
       for (index_t* word : {&segments, &row.cut_segment, &row.cut_tokens, &count}) archive_.number(*word);
-      archive_.expect(segments >= 0 && segments <= state_.segment_count() && row.cut_segment >= -1 &&
-                          row.cut_segment < segments && row.cut_tokens >= 0 && count >= 0 && count <= segments,
+      archive_.expect(segments >= 0 && segments <= state_.segment_count() &&
+                          row.cut_segment >= selection_row::of_everything && row.cut_segment < segments &&
+                          row.cut_tokens >= 0 && count >= 0 && count <= segments,
                       "a row of a choice cannot be");
+      archive_.expect(!row.everything() || (policy_.aggregate.gate && row.cut_tokens == 0 && count == 0),
+                      "a choice of everything cannot be");
       if constexpr (reads) {
         selection_row& read = state_.active_selection.renew(r, segments);
         read.cut_segment = row.cut_segment;
         read.cut_tokens = row.cut_tokens;
-        std::fill(read.levels.begin(), read.levels.end(), level::summary);
+        std::fill(read.levels.begin(), read.levels.end(), read.everything() ? level::details : level::summary);
         row = read;
       }
       levels(row.levels, count);

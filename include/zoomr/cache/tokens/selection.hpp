@@ -87,7 +87,7 @@ class selection_log {
   /// Position of the token that made the newest choice; -1 if none is logged.
   index_t last_position() const { return words_.empty() ? -1 : words_[words_.size() - entry_end]; }
 
-  /// Remembers `choice`, chosen at `position`. Levels equal to `usual` take no space.
+  /// Remembers `choice`, chosen at `position`. Levels equal to `usual` take no space, nor does a row of everything.
   /// @pre   position > last_position(), and the log has room for one entry
   /// @cost  O(rows * segments); now and then half of the log is moved
   void push(index_t position, const selection& choice, level usual) {
@@ -136,11 +136,12 @@ class selection_log {
 
  private:
   // An entry: for each row {segments, cut_segment, cut_tokens, count, count times id * 4 + level}; then the
-  // position and the number of words of the entry.
+  // position and the number of words of the entry. A row of everything has a count of 0.
   static constexpr std::size_t entry_end = 2;
 
   static std::int64_t row_words(const selection_row& row, level usual) {
     std::int64_t words = 4;
+    if (row.everything()) return words;
     for (const level at : row.levels) words += at != usual ? 1 : 0;
     return words;
   }
@@ -151,6 +152,7 @@ class selection_log {
     words_.push_back(row.cut_tokens);
     const std::size_t count = words_.size();
     words_.push_back(0);
+    if (row.everything()) return;
     for (index_t id = 0; id < row.levels.size(); ++id) {
       if (row.levels[id] == usual) continue;
       words_.push_back(id * 4 + static_cast<index_t>(row.levels[id]));
@@ -165,7 +167,7 @@ class selection_log {
       selection_row& row = choice.renew(r, words_[word]);
       row.cut_segment = words_[word + 1];
       row.cut_tokens = words_[word + 2];
-      std::fill(row.levels.begin(), row.levels.end(), usual);
+      std::fill(row.levels.begin(), row.levels.end(), row.everything() ? level::details : usual);
       const auto count = static_cast<std::size_t>(words_[word + 3]);
       word += 4;
       for (const std::size_t last = word + count; word < last; ++word) {

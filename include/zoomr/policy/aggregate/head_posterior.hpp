@@ -9,11 +9,16 @@ namespace zoomr::inline v0 {
 
 /// votes = softmax over the eligible segments of  sum over heads of weight * ln of the head's largest share
 ///
+/// One more class may be in it, none of these segments, with a learnt logit (config.voters_none): segments have what
+/// that leaves. It is a constant. What the heads pay to zones and pinned segments is no part of it, since no choice
+/// scores their keys. With `gate`, what a choice serves attends everything where the posterior is unsure
+/// (policy/posterior_gate.hpp): its entropy exceeds config.voters_unsure, or none has more votes than any segment.
+///
 /// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
 /// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
-/// `top_p` takes the smallest set that holds a given probability. Of the last `queries` queries the one with the
-/// largest share of a segment counts: as a rule one token of a question attends to it. A share below e^-87 counts as
-/// that; a segment without a share has no votes.
+/// `top_p` takes the smallest set that holds a given share of what the segments have. Of the last `queries` queries the
+/// one with the largest share of a segment counts: as a rule one token of a question attends to it. A share below e^-87
+/// counts as that; a segment without a share has no votes.
 /// @cost    an exponential for each of the last queries, voting head and segment, in the cache; three for each segment
 ///          here
 /// @source  zoomr; single heads as retrievers: arXiv:2404.15574, weighted by learning: QRHead, arXiv:2506.09944
@@ -26,24 +31,34 @@ struct head_posterior {
 
   index_t queries = 16;
   index_t question = 0;  // so many instead, back to the question that spans name, as long as its first token is in them
+  bool gate = true;      // an unsure choice is one of everything; by the config's defaults none is unsure
 
   /// What a share counts as, in ln.
   ZOOMR_HD float counted(float share) const { return is_nan(share) || share > -87.0f ? share : -87.0f; }
   void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const {
+    add_shares(shares, weights, votes, -infinity);
+  }
+  /// @param none  logit of the class none; -infinity: there is none
+  /// @return      its votes
+  votes_t add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes, float none) const {
     const view<float> sums = shares[0];
     for (index_t head = 0; head < shares.extent(0); ++head) {
       for (index_t id = 0; id < sums.size(); ++id) {
         sums[id] = fused(weights[head], counted(shares(head, id)), head > 0 ? sums[id] : 0.0f);
       }
     }
-    const softmax posterior(votes.size(), [&](index_t id) -> softmax_logit {
+    const index_t segments = votes.size();
+    const bool has_none = none > -infinity;
+    const softmax posterior(segments + (has_none ? 1 : 0), [&](index_t id) -> softmax_logit {
+      if (id == segments) return none;
       if (votes[id] == not_eligible) return {};
       return sums[id];
     });
-    if (posterior.sum() == 0.0f) return;
-    for (index_t id = 0; id < votes.size(); ++id) {
+    if (posterior.sum() == 0.0f) return 0;
+    for (index_t id = 0; id < segments; ++id) {
       if (votes[id] != not_eligible) votes[id] = units_of(posterior.share(id));
     }
+    return has_none ? units_of(posterior.share(segments)) : 0;
   }
 
   constexpr const char* problem() const {
@@ -53,10 +68,11 @@ struct head_posterior {
   static constexpr void each_field(auto& self, auto visit) {
     visit("queries", self.queries);
     visit("question", self.question);
+    visit("gate", self.gate);
   }
   friend constexpr bool operator==(const head_posterior&, const head_posterior&) = default;
 };
 
-static_assert(aggregator<head_posterior>);
+static_assert(aggregator<head_posterior> && gated_aggregator<head_posterior>);
 
 }  // namespace zoomr::inline v0

@@ -95,6 +95,7 @@ struct voter_arrays {
   float* masses = nullptr;            // [sequences][heard][voters][segments]  by position; NaN: not computed
   known_masses* known = nullptr;      // [sequences][heard]
   float* shares = nullptr;            // [sequences][voters][segments]
+  posterior_gate gate;
 
   void carve(carver& from, const cache_sizes& cache) {
     sizes = cache.voting;

@@ -14,8 +14,9 @@
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/math/softmax.hpp>
+#include <zoomr/policy/posterior_gate.hpp>
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::fill, std::max, std::min
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -68,16 +69,19 @@ struct choice_counts {
   votes_t votes = 0;   // of all segments, where votes add up
   votes_t agreed = 0;  // of the chosen ones
   bool posterior = false;
+  bool unsure = false;  // it is one of everything, and names no segment
   votes_t entropy = 0;  // of a posterior, in units of 2^-40 bits
 
   void add_to(statistics& stats) const {
     ++stats.refreshes;
     stats.chosen += chosen;
     stats.zooms += zooms;
-    if (votes <= 0) return;
+    stats.unsure += unsure ? 1 : 0;
     // Agreeability is the share of votes that the taken segments got: it has a meaning only where votes add up.
-    stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(votes);
-    ++stats.agreeability_count;
+    if (votes > 0 && !unsure) {
+      stats.agreeability_sum += static_cast<double>(agreed) / static_cast<double>(votes);
+      ++stats.agreeability_count;
+    }
     if (!posterior) return;
     stats.entropy_sum += static_cast<double>(sum_of_units(entropy));
     ++stats.entropy_count;
@@ -190,9 +194,14 @@ class chooser {
     policy_.aggregate.add_weighted(scores, voters.votes().slice(numbers.first, numbers.last), weighed_tokens(),
                                    logits_of_scores(), votes(), order());
   }
-  /// Adds what the heads that vote have found: arguments as of a `share_aggregator`.
-  void add_shares(view<float, 2> shares, view<const float> weights) {
-    policy_.aggregate.add_shares(shares, weights, votes());
+  /// Adds what the heads that vote have found: arguments as of a `share_aggregator`. If the gate finds the posterior
+  /// unsure, the row will be one of everything.
+  void add_shares(view<float, 2> shares, view<const float> weights, const posterior_gate& gate) {
+    none_ = policy_.aggregate.add_shares(shares, weights, votes(), gate.none);
+    const votes_t largest = gate.bounds() ? largest_votes() : not_eligible;
+    if (largest == not_eligible) none_ = 0;
+    entropy_ = entropy();
+    unsure_ = policy_.aggregate.gate && gate.unsure(entropy_, none_, largest);
   }
 
   /// The votes so far: what is not eligible can be seen here.  [segments]
@@ -215,9 +224,10 @@ class chooser {
     }
     best_first best(segments_, by_votes{votes()}, order());
     const selection_input input{tokens(), room_used_, least, position, sequence, work_.data()};
-    policy_.select.choose(best, input, choice);
-    if (trace != nullptr) record({sequence, position, row, {}, {}, {}}, choice);
+    if (!unsure_ || trace != nullptr) policy_.select.choose(best, input, choice);
+    if (trace != nullptr) record({sequence, position, row, {}, {}, {}, unsure_}, choice);
     const choice_counts counted = count(choice, before);
+    if (unsure_) take_everything(choice);
     into.assign(row, choice);
     return counted;
   }
@@ -265,13 +275,25 @@ class chooser {
       counts.votes += votes()[id];
       if (taken) counts.agreed += votes()[id];
     }
-    counts.posterior = policy_.aggregate.queries > 0;
-    if (counts.posterior) counts.entropy = entropy();
+    if (unsure_) counts.chosen = counts.zooms = counts.agreed = 0;
+    counts.unsure = unsure_;
+    counts.posterior = policy_.aggregate.queries > 0 && counts.votes + none_ > 0;
+    counts.entropy = entropy_;
     return counts;
+  }
+  static void take_everything(selection_row& row) {
+    std::fill(row.levels.begin(), row.levels.end(), level::details);
+    row.cut_segment = selection_row::of_everything;
+    row.cut_tokens = 0;
+  }
+  votes_t largest_votes() {
+    votes_t largest = not_eligible;
+    for (const votes_t each : votes()) largest = (std::max)(largest, each);
+    return largest;
   }
   // Of the votes, where they are a posterior.
   votes_t entropy() {
-    votes_t units = 0;
+    votes_t units = entropy_units(none_);
     on_fastest_path([&] {
       for (const votes_t share : votes()) units += entropy_units(share);
     });
@@ -283,6 +305,9 @@ class chooser {
   score_logits logits_;
   index_t segments_ = 0;
   index_t room_used_ = 0;
+  votes_t none_ = 0;     // of a posterior: the class none
+  votes_t entropy_ = 0;  // of a posterior
+  bool unsure_ = false;
   std::vector<index_t> tokens_;       // [segments]  details between the zones
   std::vector<votes_t> votes_;        // [segments]
   std::vector<index_t> order_;        // [segments]  for rankings

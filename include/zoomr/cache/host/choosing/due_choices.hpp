@@ -83,7 +83,7 @@ class row_choices {
   void add_shares() {
     const auto queries = [&](index_t position) { return queries_.of_voters(position); };
     chooser_.add_shares(shares_of_voters(core_, state_, queries_.heard(), chooser_.details(), workers_, queries),
-                        core_.voters.weights());
+                        core_.voters.weights(), core_.voters.gate());
   }
 
   cache_core<Pool>& core_;

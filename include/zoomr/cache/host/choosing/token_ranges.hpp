@@ -5,7 +5,7 @@
 // Three rows of levels can be read: the one just made for this token (scope of a layer or less, in `pending` if it will
 // stay active), the pending one in a second pass, and the active one in all other cases. No row is read where a query
 // attends everything: in the prompt, in the first dense layers, in a short context, or where the refresh rule returns
-// `everything`.
+// `everything`. A row may be one of everything, too.
 #pragma once
 
 #include <zoomr/attention/resolve.hpp>
@@ -55,6 +55,23 @@ struct layer_token {
     return {slots_of(kv_head).slot_of(core.window_of(state()).first(position)), slots()};
   }
   zone_bounds zone() const { return core.zone_of(state(), item, position); }
+
+  /// The row that a query head reads, unless it is dense. The item's last token reads the row that it has just made;
+  /// with one row for all layers only in a second pass. All others read what was committed before them. A second pass
+  /// for another group of layers reads what the first has read: where each token chooses for itself, that is the choice
+  /// made last.
+  const selection_row& row_of(index_t head) const {
+    const scope per = core.policy.aggregate.per;
+    const index_t row = row_for(core.sizes.model, per, layer, head).row;
+    const bool for_following = core.policy.persists() && item.chooses && position == item.last();
+    const bool is_made = per == scope::sequence ? second_pass && item.chosen : for_following;
+    return is_made ? core.pending[static_cast<std::size_t>(item.seq)].row(row) : state().active_selection.row(row);
+  }
+  /// Attends everything because a choice was unsure, and for no other reason.
+  bool unsure() const {
+    if (!core.policy.aggregate.gate || position < core.limits.min_sparse_context) return false;
+    return planned().action != refresh_action::everything && row_of(0).everything();
+  }
 };
 
 /// What one token after the prompt reads in one layer: ranges of slots, for each reader. A reader is some query heads
@@ -141,25 +158,16 @@ class token_ranges {
     const any_policy& policy = token_.core.policy;
     const slot_map slots = token_.slots_of(kv_head);
     if (policy.selects) {
-      resolve(token_.state().segments, row_of(head), token_.zone(), policy.zone.own_summary, slots, list);
+      const selection_row& row = token_.row_of(head);
+      if (row.everything()) {
+        list.add(token_.seen_slots(kv_head));
+        return list;
+      }
+      resolve(token_.state().segments, row, token_.zone(), policy.zone.own_summary, slots, list);
     } else {
       resolve(token_.state().segments, selection_row{}, token_.zone(), true, slots, list);
     }
     return list;
-  }
-
-  // The item's last token reads the row that it has just made; with one row for all layers only in a second pass. All
-  // others read what was committed before them. A second pass for another group of layers reads what the first has
-  // read: where each token chooses for itself, that is the choice made last.
-  const selection_row& row_of(index_t head) const {
-    const cache_core<Pool>& core = token_.core;
-    const planned_item& item = token_.item;
-    const scope per = core.policy.aggregate.per;
-    const index_t row = row_for(core.sizes.model, per, token_.layer, head).row;
-    const bool chooses = core.policy.persists() && item.chooses && token_.position == item.last();
-    const bool is_made = per == scope::sequence ? token_.second_pass && item.chosen : chooses;
-    return is_made ? core.pending[static_cast<std::size_t>(item.seq)].row(row)
-                   : token_.state().active_selection.row(row);
   }
 
   layer_token<Pool> token_;
@@ -218,7 +226,10 @@ class kv_head_ranges {
 template <class Pool>
 void add_counts(const layer_token<Pool>& token, view<const head_counts> counts) {
   statistics& stats = token.state().stats;
-  if (token.layer == 0 && !token.second_pass) ++stats.taken;
+  if (token.layer == 0 && !token.second_pass) {
+    ++stats.taken;
+    stats.unsure_tokens += token.unsure() ? 1 : 0;
+  }
   for (const head_counts& head : counts) {
     stats.attended += head.attended;
     token.planned().kv_lane_tokens += head.kv_lane_tokens;

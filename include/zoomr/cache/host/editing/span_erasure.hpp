@@ -20,12 +20,16 @@ template <class Pool>
 void choose_again(cache_core<Pool>& core, index_t seq, token_range erased, index_t position) {
   const sequence_state& state = core.states[seq];
   selection& choice = core.pending[seq];
-  for (index_t r = 0; r < choice.rows(); ++r) choice.renew(r, 0);
+  for (index_t r = 0; r < choice.rows(); ++r) {
+    selection_row& row = choice.renew(r, 0);
+    if (state.active_selection.row(r).everything()) row.cut_segment = selection_row::of_everything;
+  }
   index_t count = 0;
   const auto add = [&](index_t before, index_t closed_at) {  // -1: it was not there
     for (index_t r = 0; r < choice.rows() && closed_at <= position; ++r) {
       const selection_row& chosen = state.active_selection.row(r);
-      selection_row& row = choice.add(r, before >= 0 ? chosen.level_at(before) : level::summary);
+      const level at = chosen.everything() ? level::details : before >= 0 ? chosen.level_at(before) : level::summary;
+      selection_row& row = choice.add(r, at);
       if (before >= 0 && before == chosen.cut_segment) {
         row.cut_segment = count;
         row.cut_tokens = chosen.cut_tokens;
