@@ -9,7 +9,7 @@
 #include <string>      // std::string
 #include <vector>      // std::vector
 
-#include <zoomr/cache/config.hpp>  // zoomr::voter_storage
+#include <zoomr/cache/config.hpp>  // zoomr::config, zoomr::voter_storage
 #include <zoomr/core/types.hpp>    // zoomr::token_id
 
 #include "json_file.hpp"
@@ -29,6 +29,15 @@ struct rotary {
   double original_context = 0;  // llama3: tokens
 
   friend bool operator==(const rotary&, const rotary&) = default;
+};
+
+/// When a posterior of the heads that vote is unsure: zoomr::config::voters_unsure and voters_none.
+struct voter_bounds {
+  float unsure = zoomr::infinity;  // bits
+  float none = -zoomr::infinity;   // logit
+
+  void set_in(zoomr::config& limits) const { limits.voters_unsure = unsure, limits.voters_none = none; }
+  friend bool operator==(const voter_bounds&, const voter_bounds&) = default;
 };
 
 struct model_config {
@@ -61,6 +70,7 @@ struct model_config {
   std::vector<token_id> eos;  // any of them ends the text
   zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;
   std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
+  voter_bounds bounds;        // of their posterior
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
 };

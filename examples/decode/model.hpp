@@ -39,8 +39,8 @@ class model {
   /// Which heads vote in the caches that are opened for it from now on.
   /// @param weights  [layers, heads]; empty: unknown
   /// @param keys     in what the keys that they read are kept
-  void set_voters(std::vector<float> weights, zoomr::voter_storage keys) {
-    config_.voters = std::move(weights), config_.voter_keys = keys;
+  void set_voters(std::vector<float> weights, const voter_bounds& bounds, zoomr::voter_storage keys) {
+    config_.voters = std::move(weights), config_.bounds = bounds, config_.voter_keys = keys;
   }
 
   /// One pass over packed tokens.

@@ -40,6 +40,7 @@ constexpr std::string_view truths[] = {"false", "true"};
 
 // Reads the value of a field, of each type that fields have; `setting` is for the complaint: "component.field=value".
 void parse_field(bool& field, std::string_view text, std::string_view setting) {
+  if (text == "on" || text == "off") text = truths[text == "on" ? 1 : 0];
   field = parse_name<int>(text, setting, truths) != 0;
 }
 void parse_field(index_t& field, std::string_view text, std::string_view setting) {

@@ -32,6 +32,10 @@ nlohmann::ordered_json to_json(const run_report& run) {
         {"cpu_path", zoomr::statistics::cpu_path()},
         {"options", run.options}}}};
   if (run.stats.captured_count > 0) out["stats"]["captured"] = run.stats.captured();
+  if (run.stats.entropy_count > 0) {
+    out["stats"]["unsure_choices"] = run.stats.unsure;
+    out["stats"]["unsure_share"] = run.stats.unsure_share();
+  }
   out.update(run.more);
   return out;
 }
@@ -63,6 +67,8 @@ std::vector<std::pair<std::string, std::string>> figures(const run_report& run) 
   add(stats.agreeability_count > 0, "agreeability", fixed(stats.agreeability(), 3));
   add(stats.entropy_count > 0, "entropy, bits", fixed(stats.entropy(), 2));
   add(true, "choices", std::to_string(stats.refreshes));
+  add(stats.unsure > 0, "unsure, of these", std::to_string(stats.unsure));
+  add(stats.unsure > 0, "tokens that read everything for it", percent(stats.unsure_share()));
   add(true, "zoomed into", std::to_string(stats.zooms));
   add(stats.chosen > 0, "churn", percent(stats.churn()));
   add(true, "peak on a device, KiB", kib(run.device_peak));

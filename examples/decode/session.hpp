@@ -278,6 +278,7 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     const auto heads = static_cast<index_t>(c.heads);
     limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
     limits.voter_keys = c.voter_keys;
+    c.bounds.set_in(limits);
   }
   if (c.window == 0) return open(shape_of(c, c.layers), limits);
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "voters.hpp"
 
+#include <utility>  // std::move
+
 #include "input_error.hpp"
 #include "json_file.hpp"
 
@@ -8,7 +10,7 @@
 
 namespace decode {
 
-std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c) {
+learnt_voters read_voters(const std::filesystem::path& file, const model_config& c) {
   const json text = read_json(file);
   const field all(text, named(file) + ": ");
   const std::size_t layers = all.at("layers").count(1, 1 << 20);
@@ -17,17 +19,19 @@ std::vector<float> read_voters(const std::filesystem::path& file, const model_co
     fail(named(file), ": it is for ", layers, " layers of ", heads, " heads, but the model has ", c.layers, " of ",
          c.heads);
   }
-  std::vector<float> weights(layers * heads);
+  learnt_voters learnt{std::vector<float>(layers * heads), {}};
   for (const field& one : all.at("weights").elements()) {
     const std::vector<field> numbers = one.elements();
     if (numbers.size() != 3) fail(one.where(), " must be [layer, head, weight]");
     const std::size_t layer = numbers[0].count(0, layers - 1);
     const std::size_t head = numbers[1].count(0, heads - 1);
-    float& weight = weights[layer * heads + head];
+    float& weight = learnt.weights[layer * heads + head];
     if (weight != 0) fail(one.where(), ": layer ", layer, ", head ", head, " has a weight already");
     weight = static_cast<float>(numbers[2].number(1e-6, 1e6));
   }
-  return weights;
+  if (const auto bits = all.find("unsure")) learnt.bounds.unsure = static_cast<float>(bits->number(0, 64));
+  if (const auto logit = all.find("none")) learnt.bounds.none = static_cast<float>(logit->number(-1e4, 1e4));
+  return learnt;
 }
 
 std::string voters_file(const std::filesystem::path& directory, const voter_options& given) {
@@ -39,7 +43,10 @@ std::string voters_file(const std::filesystem::path& directory, const voter_opti
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given) {
   model_config c = read_config(directory);
   if (given.keys == "q8_0") c.voter_keys = zoomr::voter_storage::q8_0;
-  if (const std::string file = voters_file(directory, given); !file.empty()) c.voters = read_voters(file, c);
+  if (const std::string file = voters_file(directory, given); !file.empty()) {
+    learnt_voters learnt = read_voters(file, c);
+    c.voters = std::move(learnt.weights), c.bounds = learnt.bounds;
+  }
   return c;
 }
 

@@ -2,6 +2,9 @@
 // Which heads of a model vote, and with what weight: voters.json.
 //
 //   {"layers": 30, "heads": 9, "weights": [[7, 7, 2.44], [18, 7, 0.98]]}   layer, query head, weight; others have none
+//
+// Beside them may stand when their posterior is unsure, as learnt: "unsure": 1.25 is a bound in bits, "none": -2.5 the
+// logit of the class "none of these".
 #pragma once
 
 #include <filesystem>  // std::filesystem::path
@@ -12,10 +15,15 @@
 
 namespace decode {
 
-/// The weights of all heads, [layers * heads].
-/// @throws input_error for another model's shape, a head that is named twice or is none, and weights that are not
-///         positive and finite
-std::vector<float> read_voters(const std::filesystem::path& file, const model_config& c);
+/// What such a file says.
+struct learnt_voters {
+  std::vector<float> weights;  // [layers, heads]
+  voter_bounds bounds;
+};
+
+/// @throws input_error for another model's shape, a head that is named twice or is none, weights that are not positive
+///         and finite, and bounds that cannot be
+learnt_voters read_voters(const std::filesystem::path& file, const model_config& c);
 
 /// What a command line says of the heads that vote.
 struct voter_options {

@@ -125,6 +125,7 @@ class device_session : public decoder {
       const model_config& c = net.config();
       expect_voters(c);
       limits.voters = {c.voters.data(), {static_cast<index_t>(c.layers), static_cast<index_t>(c.heads)}};
+      c.bounds.set_in(limits);
     }
     return limits;
   }

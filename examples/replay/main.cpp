@@ -79,8 +79,8 @@ int run(int argc, char** argv) {
   };
   const auto json = file(given.json_file), csv = file(given.csv_file), page_file = file(given.report_file);
   const std::vector<named_policy> policies = named_policies(
-      given.policies.empty() ? policies_to_try(from, !shared.voters.empty()) : given.policies, given.budgets);
-  if (const std::string why = not_tried(from, !shared.voters.empty()); given.policies.empty() && !why.empty())
+      given.policies.empty() ? policies_to_try(from, !shared.voters.weights.empty()) : given.policies, given.budgets);
+  if (const std::string why = not_tried(from, !shared.voters.weights.empty()); given.policies.empty() && !why.empty())
     decode::tell("note: " + why);
   replay_page page;
   const std::vector<replay_result> results = play_all(from, policies, given, shared, page_file ? &page : nullptr);

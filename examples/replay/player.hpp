@@ -13,6 +13,7 @@
 
 #include "../decode/policy_choice.hpp"
 #include "../decode/report/recorder.hpp"
+#include "../decode/voters.hpp"
 #include "reference.hpp"
 #include "replay_result.hpp"
 #include "trace.hpp"
@@ -29,7 +30,7 @@ struct memory_limits {
 /// What all policies share beside the trace.
 struct settings {
   memory_limits limits;
-  std::vector<float> voters;  // [layers, heads]  weights; empty: unknown
+  decode::learnt_voters voters;  // without weights: unknown
 };
 
 /// Calls come in this order: `prompt`, `play` for adjacent tokens up to the trace's last, `result`.

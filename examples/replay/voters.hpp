@@ -13,8 +13,8 @@
 namespace replay {
 
 /// @param file  voters.json of the model, of all its layers
-/// @return      [layers, heads]
-inline std::vector<float> read_voters(const std::string& file, const trace_facts& facts) {
+/// @return      weights of the layers that were recorded
+inline decode::learnt_voters read_voters(const std::string& file, const trace_facts& facts) {
   decode::model_config model;
   model.heads = static_cast<std::size_t>(facts.model.heads);
   model.layers = static_cast<std::size_t>(facts.model.layers);
@@ -23,14 +23,14 @@ inline std::vector<float> read_voters(const std::string& file, const trace_facts
     model.layers =
         decode::field(text, file + ": ").at("layers").count(static_cast<std::size_t>(facts.layers.back()) + 1, 1 << 20);
   }
-  const std::vector<float> all = decode::read_voters(file, model);
+  decode::learnt_voters all = decode::read_voters(file, model);
   if (facts.layers.empty()) return all;
   std::vector<float> recorded;
   for (const index_t layer : facts.layers) {
-    const auto row = all.begin() + static_cast<std::ptrdiff_t>(layer) * facts.model.heads;
+    const auto row = all.weights.begin() + static_cast<std::ptrdiff_t>(layer) * facts.model.heads;
     recorded.insert(recorded.end(), row, row + facts.model.heads);
   }
-  return recorded;
+  return {recorded, all.bounds};
 }
 
 }  // namespace replay

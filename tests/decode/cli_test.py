@@ -138,6 +138,28 @@ class Output(unittest.TestCase):
             self.assertLess(tiered["tiers"]["memory_bytes"], least + 4096)
             self.assertGreater(tiered["tiers"]["hits"], 0)
 
+    def test_an_unsure_choice_reads_everything_unless_the_gate_is_off(self):
+        def stats(bounds, *more):
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as voters:
+                json.dump({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5], [1, 2, 1.5]], **bounds}, voters)
+                voters.flush()
+                done = run("--model", LLAMA, "--prompt", "= ; " * 30, "--max-tokens", 12, "--policy", "sentence_voters",
+                           "--set", "sentences.longest=6", "--set", "zones.recent=4", "--voters", voters.name, "--json",
+                           *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(done.stdout)["runs"][0]
+            return found["stats"], found["attended_tokens_mean"]
+        plain, few = stats({})
+        self.assertEqual((plain["unsure_choices"], plain["unsure_share"]), (0, 0))
+        self.assertGreater(plain["entropy_bits"], 1)
+        for bounds in ({"unsure": 0}, {"none": 3}, {"unsure": 0, "none": -9}):
+            unsure, most = stats(bounds)
+            self.assertEqual((unsure["unsure_choices"], unsure["unsure_share"]), (unsure["refreshes"], 1))
+            self.assertGreater(most, 1.5 * few)
+            off, as_before = stats(bounds, "--set", "head_posterior.gate=off")
+            self.assertEqual((off["unsure_choices"], as_before), (0, few))
+        self.assertEqual(stats({"unsure": 60, "none": -5000}), (plain, few))
+
     def test_pages_are_traced_as_the_blocks_that_would_move(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "pages")

@@ -259,6 +259,18 @@ class Marks(Limits):
             else:
                 self.refused("not valid JSON", *arguments)
 
+    def test_bounds_of_a_posterior_are_numbers_that_fit(self):
+        voters = self.path("voters.json")
+        arguments = (DECODE, *PROMPT, "--policy", "sentence_voters", "--max-tokens", 1, "--voters", voters)
+        for bounds, sentence in (({"unsure": -1}, "unsure is -1, but must lie between 0 and 64"),
+                                 ({"unsure": 65}, "unsure is 65, but must lie between 0 and 64"),
+                                 ({"unsure": "2"}, "unsure must be a number"),
+                                 ({"none": 1e9}, "none is 1e+09, but must lie between -10000 and 10000"),
+                                 ({"none": [1]}, "none must be a number")):
+            with open(voters, "w") as f:
+                json.dump({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5]], **bounds}, f)
+            self.refused(sentence, *arguments)
+
 
 class Notes(Limits):
     def prompt(self):

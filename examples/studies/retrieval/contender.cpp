@@ -13,7 +13,7 @@
 namespace decode::retrieval {
 namespace {
 
-using weight_tables = std::map<std::string, std::vector<float>>;  // "": those that no policy names
+using weight_tables = std::map<std::string, learnt_voters>;  // "": those that no policy names
 
 weight_tables read_tables(const std::vector<std::string>& files, const model_config& c) {
   std::map<std::string, std::string> paths;
@@ -24,7 +24,7 @@ weight_tables read_tables(const std::vector<std::string>& files, const model_con
         paths.try_emplace(named ? file.substr(0, equals) : "", named ? file.substr(equals + 1) : file);
     if (!added) fail("--voters ", file, ": ", at->second, " has this name, or none, already");
   }
-  weight_tables tables = {{"", c.voters}};
+  weight_tables tables = {{"", {c.voters, c.bounds}}};
   for (const auto& [name, path] : paths) tables[name] = read_voters(path, c);
   return tables;
 }
@@ -58,6 +58,8 @@ std::string contender::voters_in_words() const {
   for (const float weight : voters) count += weight != 0 ? 1 : 0, sum += double{weight};
   std::string words = std::to_string(count);
   words += " voters of weight " + fixed(sum, 3);
+  if (bounds.unsure < zoomr::infinity) words += ", unsure above " + fixed(double{bounds.unsure}, 3) + " bits";
+  if (bounds.none > -zoomr::infinity) words += ", none of logit " + fixed(double{bounds.none}, 3);
   if (voter_keys == zoomr::voter_storage::q8_0) words += ", their keys in q8_0";
   return words;
 }
@@ -67,7 +69,7 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
   const weight_tables tables = read_tables(files, c);
   std::vector<contender> all;
   for (const std::string& spec : specs) {
-    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}};
+    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}};
     const std::string name = take(one.choice.settings, "voters"), keys = take(one.choice.settings, "voter_keys");
     expect_named(one.choice, spec);
     one.has_votes = votes(one);
@@ -75,7 +77,7 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
     const auto table = tables.find(name);
     if (table == tables.end()) fail(spec, ": no weights have the name ", shown(name), "; --voters ", name, "=FILE has");
     if (!keys.empty() && keys != "q8_0") fail(spec, ": voter_keys is q8_0, or not said");
-    one.voters = table->second;
+    one.voters = table->second.weights, one.bounds = table->second.bounds;
     if (keys == "q8_0") one.voter_keys = zoomr::voter_storage::q8_0;
     all.push_back(std::move(one));
   }

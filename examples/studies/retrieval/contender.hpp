@@ -19,6 +19,7 @@ struct contender {
   policy_choice choice;       // without what is said of voters
   bool has_votes = false;     // heads vote under it
   std::vector<float> voters;  // [layers, heads]  their weights; empty: unknown
+  voter_bounds bounds;        // of their posterior
   zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;
 
   /// What is measured depends on: "17 voters of weight 8.123, their keys in q8_0". Without votes it is empty.

@@ -63,7 +63,7 @@ class writer {
  public:
   writer(scene& on, const contender& policy, const perplexity::prefill& prompt, const exam& paper)
       : on_(on), paper_(paper), next_(paper.next("")), text_{greedy(prompt.logits())} {
-    on.net.set_voters(policy.voters, policy.voter_keys);
+    on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
     const index_t tokens = static_cast<index_t>(prompt.tokens()) + paper.tokens;
     with_named(policy.choice, paper.asked.kind, next_, [&](const auto& named) {
       one_row_ = named.aggregate.per == zoomr::scope::sequence;
