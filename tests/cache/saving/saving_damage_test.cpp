@@ -333,7 +333,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const saved_part policy = part_of(bytes, "policy");
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 9, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 10, 0, 0, 0, 0, 0, 0, 0};  // version
   const unsigned char of_model[] = {
       1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                   // of values
@@ -343,7 +343,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
       0,    0,    0,    0,    0,   0,   0,    0,    0, 0, 0, 0};
   REQUIRE(bytes.size() > 24 + sizeof of_model);
   CHECK(std::equal(std::begin(begin), std::end(begin), bytes.begin()));
-  CHECK(number_at<std::uint64_t>(bytes, 16) == 84 + policy.length + 156);
+  CHECK(number_at<std::uint64_t>(bytes, 16) == 84 + policy.length + 172);
   CHECK(std::equal(std::begin(of_model), std::end(of_model), bytes.begin() + 24));
   const std::vector<saved_part> sections = sections_of(bytes);
   REQUIRE(sections.size() == 3);
@@ -356,7 +356,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   for (const saved_part& part : parts_of(bytes)) kinds += part.kind + " " + std::to_string(part.length) + "\n";
   CHECK(kinds ==
         "model 84\npolicy " + std::to_string(policy.length) +
-            "\ncounts 156\nclasses 80\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
+            "\ncounts 172\nclasses 80\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
             "noted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;

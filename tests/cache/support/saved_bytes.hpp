@@ -108,7 +108,7 @@ inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
   part("model", 40 + of_keys + of_values + 28);
   part("policy", 8 + static_cast<std::size_t>(number_at<std::int64_t>(bytes, at)));
   const std::size_t tokens = number(0), kept = number(8), compacted_end = number(12), lanes = layers * kv_heads;
-  part("counts", 156);
+  part("counts", 172);
 
   at = sections.at(1).begin;
   part("classes", 2 * tokens);
