@@ -108,14 +108,16 @@ bool weighed_right(Aggregator rule, index_t heads, index_t segments, index_t thr
   return votes.values() == in.votes;
 }
 
-__global__ void hear_kernel(head_posterior rule, share_aggregation in) {
+__global__ void hear_kernel(head_posterior rule, share_aggregation in, votes_t* of_none) {
   __shared__ block_scratch scratch;
   block_threads block(scratch);
-  aggregate(rule, in, block);
+  const votes_t found = aggregate(rule, in, block);
+  if (block.thread() == 0) *of_none = found;
 }
 
 // Shares of voters, as logs: some are not known, some are certain or out of reach.
 bool heard_right(index_t voters, index_t segments, index_t threads, std::uint64_t seed) {
+  const float none = seed % 2 == 0 ? -infinity : -static_cast<float>(voters) * static_cast<float>(seed % 9);
   dice random(seed);
   inputs in = made(voters, segments, random);
   std::vector<float> weights;
@@ -124,11 +126,13 @@ bool heard_right(index_t voters, index_t segments, index_t threads, std::uint64_
   device_array<float> shares(in.scores), weights_there(weights);
   device_array<votes_t> votes(in.votes);
   const share_aggregation heard{
-      {shares.data(), {voters, segments}}, view<const float>(weights_there.view()), votes.view()};
-  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, hear_kernel, head_posterior{}, heard);
-  head_posterior{}.add_shares({in.scores.data(), {voters, segments}}, view<const float>(weights),
-                              view<votes_t>(in.votes));
-  return votes.values() == in.votes;
+      {shares.data(), {voters, segments}}, view<const float>(weights_there.view()), votes.view(), none};
+  device_array<votes_t> of_none(std::vector<votes_t>(1));
+  launch({dim3(1), dim3(static_cast<unsigned>(threads))}, zoomr::stream_ref{}, hear_kernel, head_posterior{}, heard,
+         of_none.data());
+  const votes_t expected = head_posterior{}.add_shares({in.scores.data(), {voters, segments}},
+                                                       view<const float>(weights), view<votes_t>(in.votes), none);
+  return votes.values() == in.votes && of_none.values()[0] == expected;
 }
 
 template <class Aggregator>

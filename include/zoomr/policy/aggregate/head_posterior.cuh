@@ -10,7 +10,7 @@ namespace zoomr::inline v0 {
 
 /// Each segment's thread adds up its shares over the heads.
 /// @cost  two passes over the shares of all heads, and two block-wide reductions
-__device__ inline void aggregate(const head_posterior& rule, const share_aggregation& in, block_threads& block) {
+__device__ inline votes_t aggregate(const head_posterior& rule, const share_aggregation& in, block_threads& block) {
   const view<float> sums = in.shares[0];
   for (index_t id = block.thread(); id < sums.size(); id += block.size()) {
     float sum = 0.0f;
@@ -19,15 +19,19 @@ __device__ inline void aggregate(const head_posterior& rule, const share_aggrega
     }
     sums[id] = sum;
   }
+  const index_t segments = in.votes.size();
+  const bool has_none = in.none > -infinity;
   const auto logit = [&](index_t id) -> softmax_logit {
+    if (id == segments) return in.none;
     if (in.votes[id] == not_eligible) return {};
     return sums[id];
   };
-  const auto posterior = softmax_by(block, in.votes.size(), logit);
-  if (posterior.sum() == 0.0f) return;
-  for (index_t id = block.thread(); id < in.votes.size(); id += block.size()) {
+  const auto posterior = softmax_by(block, segments + (has_none ? 1 : 0), logit);
+  if (posterior.sum() == 0.0f) return 0;
+  for (index_t id = block.thread(); id < segments; id += block.size()) {
     if (in.votes[id] != not_eligible) in.votes[id] = units_of(posterior.share(id));
   }
+  return has_none ? units_of(posterior.share(segments)) : 0;
 }
 
 }  // namespace zoomr::inline v0

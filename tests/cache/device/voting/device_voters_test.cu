@@ -19,6 +19,8 @@ inline constexpr auto seldom =
                    zoomr::top_p{.share = 0.9f, .segments = 3, .tokens = 30, .neighbours = 1},
                    zoomr::boundaries{.at_most = 5}, zoomr::zones{.sinks = 2, .recent = 6});
 
+using sentences_type = std::remove_const_t<decltype(small::sentence_voters)>;
+
 template <class Policy>
 auto hearing(const Policy& policy, index_t queries) {
   return with(policy, [&](auto& p) { p.aggregate.queries = queries; });
@@ -234,6 +236,51 @@ TEST_CASE("a span is erased on the host, and the rest goes on on the device, whe
   zoomr::kv_cache other(model, policy, limits);
   CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream_ref{}); }) ==
         "zoomr: a sequence moves only between caches of the same config.voters");
+}
+
+TEST_CASE("an unsure choice is one of everything, as on the host: in wild lives, forks, and on the way between both") {
+  const auto& policy = small::sentence_voters;
+  zoomr::config limits = limits_for(tokens, 2);
+  std::int64_t unsure = 0, choices = 0;
+  for (const std::uint64_t seed : some_of(std::vector<std::uint64_t>{1, 2, 3, 4})) {
+    CAPTURE(seed);
+    const kind look = seed % 2 == 0 ? kind::peaked : kind::ties;
+    limits.voters_unsure = look == kind::peaked ? 0.6f : 2.8f, limits.voters_none = -6.0f;
+    const tape says = make_tape(model, look, markup::sentences, tokens, 30, seed);
+    player<sentences_type> host(model, policy, limits);
+    device_player<sentences_type> device(model, policy, limits);
+    device.cache.fixed = seed == 3;
+    host.open(says), device.open(says);
+    play_wildly(host, policy, seed), play_wildly(device, policy, seed);
+    compare(host.at(0).log, device.at(0).log);
+    const zoomr::statistics counted = host.cache.stats(host.at(0).seq);
+    unsure += counted.unsure, choices += counted.refreshes;
+  }
+  CHECK(unsure * 5 > choices);
+  CHECK(unsure * 5 < choices * 4);
+
+  const tape says = make_tape(model, kind::peaked, markup::sentences, tokens, 40, 5);
+  limits.voters_unsure = 0.6f;
+  player<sentences_type> host(model, policy, limits);
+  device_player<sentences_type> device(model, policy, limits);
+  host.open(says), device.open(says);
+  host.play_plainly(0, 60), device.play_plainly(0, 60);
+  const index_t forked = fork(device, 0, says), forked_there = fork(host, 0, says);
+  device.play_plainly(forked), host.play_plainly(forked_there);
+  compare(host.at(forked_there).log, device.at(forked).log);
+  device.cache.close(device.at(forked).seq), host.cache.close(host.at(forked_there).seq);
+  const zoomr::sequence moved = zoomr::to_host(device.cache.cache(), device.at(0).seq, host.cache, zoomr::stream_ref{});
+  device.cache.close(device.at(0).seq);
+  device.at(0).seq = zoomr::to_device(host.cache, moved, device.cache.cache(), zoomr::stream_ref{});
+  for (auto* rolled : {&host.at(0), &device.at(0)}) rolled->log.clear();
+  host.rollback(0, 50), device.rollback(0, 50);
+  host.play_plainly(), device.play_plainly();
+  compare(host.at(0).log, device.at(0).log);
+
+  limits.voters_unsure = 1.5f;
+  zoomr::kv_cache other(model, policy, with_voters(policy, limits, model));
+  CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream_ref{}); }) ==
+        "zoomr: a sequence moves only between caches of the same config.voters_unsure and voters_none");
 }
 
 TEST_CASE("a fork that comes where another text was has nothing of what its voters found") {

@@ -179,6 +179,12 @@ struct layer_row {
     if constexpr (Policy::selects) {
       if (place >= 0) result.row = a.rows[a.place_row(place, layer, row)];
     }
+    if constexpr (hears_voters<Policy>) {
+      if (result.row.everything()) {
+        result.zone = token.zone.whole();
+        result.segments = {};
+      }
+    }
     return result;
   }
 };

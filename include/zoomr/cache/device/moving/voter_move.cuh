@@ -10,7 +10,7 @@
 
 namespace zoomr::inline v0::detail {
 
-/// @throws precondition_error if other heads vote, or with other weights
+/// @throws precondition_error if other heads vote, or with other weights, or their posterior is unsure elsewhere
 inline void expect_same_voters(const voter_table& host, const voter_table& device) {
   bool same = host.kv_lanes().size() == device.kv_lanes().size() && host.weights().size() == device.weights().size();
   for (index_t v = 0; same && v < host.weights().size(); ++v) same = host.weights()[v] == device.weights()[v];
@@ -19,6 +19,8 @@ inline void expect_same_voters(const voter_table& host, const voter_table& devic
     same = of_host.layer == of_device.layer && of_host.kv_head == of_device.kv_head && of_host.heads == of_device.heads;
   }
   ZOOMR_EXPECTS(same, "a sequence moves only between caches of the same config.voters");
+  ZOOMR_EXPECTS(host.gate() == device.gate(),
+                "a sequence moves only between caches of the same config.voters_unsure and voters_none");
 }
 
 /// visit(on the device, on the host, numbers) for the voters' queries at each position that both remember.

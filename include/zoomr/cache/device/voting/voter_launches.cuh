@@ -48,6 +48,27 @@ void copy_head_weights(Core& core, stream_ref stream) {
   core.constants.copy(core.arrays.head_weights, weights, stream);
 }
 
+/// What the gate says of a posterior, to all threads of a block, which call it.
+/// @param votes    [segments]  each read by the thread that looks after the segment
+/// @param of_none  votes of the class none
+/// @cost  two block-wide reductions
+__device__ inline bool is_unsure(block_threads& block, const posterior_gate& gate, view<const votes_t> votes,
+                                 votes_t of_none) {
+  votes_t largest = not_eligible, entropy = block.thread() == 0 ? entropy_units(of_none) : 0;
+  for (index_t id = block.thread(); id < votes.size(); id += block.size()) {
+    if (votes[id] > largest) largest = votes[id];
+    entropy += entropy_units(votes[id]);
+  }
+  const votes_t in_all = block.sum(entropy);
+  return gate.unsure(in_all, of_none, block.largest(largest));
+}
+
+/// Makes a row one of everything; of which thread what is, as of choose_row.
+__device__ inline void choose_everything(block_threads& block, const row_to_choose& row) {
+  for (index_t id = block.thread(); id < row.levels.size(); id += block.size()) row.levels[id] = level::details;
+  if (block.thread() == 0) *row.selection = {row.levels, selection_row::of_everything, 0};
+}
+
 /// Makes the choices for all layers from the voters' shares by the last queries; a block for each token. It comes after
 /// share_kernel; what it chooses is read from the next token on.
 template <class Policy, class T>
@@ -62,9 +83,23 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
   const layer_row<Policy, T> row{a, policy, token, t, 0, 0};
   const view<float, 2> shares = voting.shares_at(token.sequence, token.segments);
   const view<const float> weights{voting.weights, {voting.sizes.voters}};
-  if (token.segments > 0) aggregate(policy.aggregate, share_aggregation{shares, weights, row.votes()}, block);
+  const share_aggregation of_shares{shares, weights, row.votes(), voting.gate.none};
+  bool unsure = false;
+  if constexpr (gated_aggregator<decltype(Policy::aggregate)>) {
+    if (token.segments > 0) {
+      const votes_t of_none = aggregate(policy.aggregate, of_shares, block);
+      const bool bounded = policy.aggregate.gate && voting.gate.bounds();
+      unsure = bounded && is_unsure(block, voting.gate, row.votes(), of_none);
+    }
+  } else {
+    if (token.segments > 0) aggregate(policy.aggregate, of_shares, block);
+  }
   const row_to_choose choice = row.to_choose();
-  choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
+  if (unsure) {
+    choose_everything(block, choice);
+  } else {
+    choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
+  }
   for (index_t query = block.thread(); query < token.sums; query += block.size()) {
     const index_t position = token.position - query;
     voting.known_at(token.sequence, position) = {position + 1, token.segments};
