@@ -104,13 +104,16 @@ class Retrieval(unittest.TestCase):
         with open(done) as f:
             lines = f.readlines()
         self.assertEqual(len(lines), 6)
+        self.assertIn("6 problems, 0 of them passed before\n", first.stderr)
+        self.assertIn("the others take about", first.stderr)
         again = self.asked("heads", "--resume", done)
         with open(done) as f:
             self.assertEqual(f.readlines(), lines)
+        self.assertEqual(again.stderr, "6 problems, 6 of them passed before\n")
         self.assertEqual(again.stdout.split()[:20], first.stdout.split()[:20])
         other = self.asked("heads", "--resume", done, "--seed", 2)  # would mix what is not alike
         self.assertEqual(other.returncode, 2)
-        self.assertIn('measured with "checkpoint, prose.txt, seed 1, queries 16", but', other.stderr)
+        self.assertIn('measured with "checkpoint, prose.txt, seed 1", but', other.stderr)
 
         results = self.path("results.csv")
         policies = "full,oracle,random,sentence_voters,window@128,exact@128,random_eviction@128"
@@ -196,21 +199,54 @@ class Retrieval(unittest.TestCase):
     def test_weights_are_learnt_at_each_moment_of_an_answer(self):
         model, done = self.path("marked"), self.path("done")
         marked(model)
-        learnt = self.asked("heads", "--marks", MARKS, "--tasks", "keys,queries,chain,repeated", "--notes", 5, "--resume", done,
-                            model=model, tokens=1600, problems=2)
+        learnt = self.asked("heads", "--marks", MARKS, "--tasks", "keys,queries,chain,repeated,values", "--notes", 5,
+                            "--resume", done, model=model, tokens=1600, problems=2)
         self.assertEqual(learnt.returncode, 0, learnt.stderr)
         with open(done) as f:
             for line in map(json.loads, f):
-                targets = [example["target"] for example in line["examples"]]
+                needed = [example["needed"] for example in line["examples"]]
                 with self.subTest(group=line["group"], number=line["number"]):
                     # At the prompt's end, before each further answer, and in the middle of each.
                     moments = {"keys 1600": (1,), "queries 1600": (2, 3, 4), "chain x5": (2,),
-                               "repeated 1600": (1,)}[line["group"]]
-                    self.assertIn(len(targets) / 2, moments)
-                    self.assertEqual(targets[::2], targets[1::2])
-                    self.assertEqual(len(set(targets)), len(targets) / 2)
+                               "repeated 1600": (1,), "values 1600": (4,)}[line["group"]]
+                    self.assertIn(len(needed) / 2, moments)
+                    if line["group"] == "values 1600":  # in any order: all that are not written
+                        self.assertEqual([len(some) for some in needed], [4, 1, 3, 1, 2, 1, 1, 1])
+                        self.assertEqual(needed[0], sorted(sum(needed[1::2], [])))
+                    else:
+                        self.assertEqual(needed[::2], needed[1::2])
+                        self.assertEqual(len(set(map(tuple, needed))), len(needed) / 2)
                     for example in line["examples"]:
                         self.assertEqual(len(example["shares"]), 16 * example["segments"])
+
+    def test_weights_are_learnt_of_forms_by_the_queries_that_serve_best(self):
+        voters, done = self.path("voters.json"), self.path("done")
+        options = ("--forms", "primed,nothing", "--resume", done)
+        learnt = self.asked("heads", *options, "--queries", "16,question", "--out", voters, tokens=2000, problems=2)
+        self.assertEqual(learnt.returncode, 0, learnt.stderr)
+        with open(done) as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual([(line["group"], line["number"], line["queries"]) for line in lines],
+                         [(f"{form} 2000", number, queries) for form in ("primed", "nothing") for number in (0, 1)
+                          for queries in ("16", "question")])
+        for line in lines:
+            for example in line["examples"]:
+                self.assertEqual(len(example["needed"]), 1 if line["group"] == "primed 2000" else 0)
+        with open(voters) as f:
+            table = json.load(f)
+        self.assertLess(table["none"], 0)
+        self.assertIn(table["learnt"]["queries"], ("16", "question"))
+        self.assertEqual((table["learnt"]["forms"], table["learnt"]["tasks"]), (["primed", "nothing"], []))
+        tried = [line.split() for line in learnt.stdout.splitlines()[1:5]]
+        self.assertEqual(sorted(row[:3] for row in tried),
+                         [[queries, "each", first] for queries in ("16", "question") for first in ("no", "yes")])
+        bits = {row[0]: float(row[6]) for row in reversed(tried)}
+        self.assertEqual(table["learnt"]["queries"], min(sorted(bits), key=bits.get))
+        # Other queries: what was passed with these is not passed again with the first.
+        more = self.asked("heads", *options, "--queries", "16,8", tokens=2000, problems=2)
+        self.assertEqual(more.returncode, 0, more.stderr)
+        with open(done) as f:
+            self.assertEqual([json.loads(line)["queries"] for line in f][8:], ["8"] * 4)
 
     def test_policies_and_voters_are_for_the_layers_without_a_window(self):
         model, voters = self.path("windowed"), self.path("voters.json")
@@ -307,16 +343,21 @@ class Retrieval(unittest.TestCase):
                                 (("heads", "--tasks", "keys@"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "keys@7e2"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "keys@-700"), "behind the @ stands a number of tokens"),
-                                (("heads", "--tasks", "values"), "no single segment is needed next"),
+                                (("heads", "--tasks", "words"), "of words no segment says an answer"),
+                                (("heads", "--forms", "riddles"), 'there is no form "riddles"'),
+                                (("heads", "--queries", "16,many"), '"many" is neither a number of queries'),
+                                (("heads", "--queries", "0"), '"0" is neither a number of queries'),
                                 (("heads", "--tasks", "notes"), "four tokens that mark them")):
             with self.subTest(arguments=arguments):
                 done = self.asked(*arguments)
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(part, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
-        few = self.asked("heads", problems=1)
-        self.assertEqual(few.returncode, 2)
-        self.assertIn("of all problems 2 can be learnt from, but 4 are needed", few.stderr)
+        for few, part in ((self.asked("heads", problems=1), "ask for two problems of each kind at least"),
+                          (self.asked("heads", "--tasks", "keys", problems=2), "2 problems are asked for, but 4 are")):
+            self.assertEqual(few.returncode, 2)
+            self.assertIn(part, few.stderr)
+            self.assertEqual(few.stderr.count("\n"), 1)
 
 
 if __name__ == "__main__":

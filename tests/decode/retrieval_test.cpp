@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Retrieval: what is refused, controls, weights that are learnt, and intervals.
+// Retrieval: what is refused, controls, and intervals.
 #include <doctest/doctest.h>
 
 #include <zoomr/kv_cache.hpp>
 
-#include <algorithm>  // std::count, std::max, std::partial_sort
+#include <algorithm>  // std::max, std::partial_sort
 #include <cmath>      // std::exp
 #include <random>     // std::mt19937
 #include <set>
@@ -13,7 +13,6 @@
 
 #include "retrieval/controls.hpp"
 #include "retrieval/form_outcome.hpp"
-#include "retrieval/learn.hpp"
 #include "retrieval/outcome.hpp"
 #include "retrieval_scenes.hpp"
 
@@ -281,62 +280,6 @@ TEST_CASE("outcomes of forms: a file holds what was written to it, and rows have
   CHECK(sums.entropy_cells("p").size() == form_tally::entropy_titles().size());
   CHECK(form_tally{}.cells("p", "plain")[7] == "-");
   CHECK(!form_tally{}.has_entropy());
-}
-
-TEST_CASE("of many heads those that look at what is needed get the weight, and are judged by it") {
-  constexpr std::size_t heads = 40, good = 7, fair = 23;
-  std::mt19937 random(5);
-  std::vector<example> all;
-  for (int i = 0; i < 60; ++i) {
-    example one{i % 2 == 0 ? "a" : "b", i, 1, random() % 9, 9 + random() % 5, {}};
-    for (std::size_t head = 0; head < heads; ++head) {
-      for (std::size_t id = 0; id < one.segments; ++id) {
-        float share = -1.5f - 0.001f * static_cast<float>(random() % 2000);
-        if (id == one.target && head == good) share = -0.2f;
-        if (id == one.target && head == fair && i % 3 == 0) share = -0.2f;
-        one.log_share.push_back(share);
-      }
-    }
-    all.push_back(one);
-  }
-  std::vector<const example*> learnt, others;
-  for (std::size_t i = 0; i < all.size(); ++i) (i < 40 ? learnt : others).push_back(&all[i]);
-  const std::vector<float> weights = learn(learnt, heads);
-  REQUIRE(weights.size() == heads);
-  for (std::size_t head = 0; head < heads; ++head) {
-    CHECK(weights[head] >= 0.0f);
-    if (head != good) CHECK(weights[head] < 0.5f * weights[good]);
-  }
-  CHECK(std::count(weights.begin(), weights.end(), 0.0f) > 25);
-  const found made = judge(others, weights);
-  CHECK(made.examples == 20);
-  CHECK(made.first == 20);
-  CHECK(made.in_set == 20);
-  CHECK(made.taken < 2.5 * 20);
-  std::vector<float> wrong(heads, 0.0f);
-  wrong[good + 1] = 1.0f;
-  CHECK(judge(others, wrong).first < 10);
-}
-
-TEST_CASE("what is learnt follows the weights of examples, not their number") {
-  // The first head looks at what is needed in the examples that count, the second in those that do not.
-  const auto pointers = [](const std::vector<example>& all) {
-    std::vector<const example*> list;
-    for (const example& one : all) list.push_back(&one);
-    return list;
-  };
-  std::vector<example> all;
-  for (std::size_t i = 0; i < 8; ++i) {
-    example one{"a", static_cast<index_t>(i), i < 2 ? 1.0 : 0.0, i, 10, std::vector<float>(20, -4.0f)};
-    one.log_share[i + (i < 2 ? 0 : 10)] = -0.3f;
-    all.push_back(one);
-  }
-  const std::vector<float> weights = learn(pointers(all), 2);
-  CHECK(weights[0] > 0.5f);
-  CHECK(weights[1] == 0.0f);
-  const found judged = judge(pointers(all), weights);
-  CHECK(judged.examples == 2);
-  CHECK(judged.first == 2);
 }
 
 }  // namespace decode::retrieval

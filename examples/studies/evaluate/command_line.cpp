@@ -129,8 +129,20 @@ void add_scene(CLI::App* command, retrieval::scene_options& given) {
 CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
   CLI::App* command = app.add_subcommand("heads", "which heads look at what is needed: weights for zoomr_voters");
   add_scene(command, given.of);
-  command->add_option("--queries", given.queries, "last ones of the prompt that are heard")
-      ->transform(number_in(1, 1 << 20))
+  command
+      ->add_option("--forms", given.forms,
+                   "questions as people ask them, in place of tasks unless those are named too: no_system, "
+                   "behind40+paraphrase, nothing ...; the study forms has their list")
+      ->delimiter(',');
+  command
+      ->add_option(
+          "--queries", given.queries,
+          "whose queries score, each tried: so many last ones, or question: those of the question, as an engine "
+          "names it, where it is known, else the last 16")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--caught", given.caught, "share of the choices that miss which the bound of entropy must tell")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--penalty", given.penalty, "of weights: the larger, the fewer heads")
       ->check(CLI::Range(0.0, 10.0))
@@ -256,6 +268,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
+  if (!said.of_heads.forms.empty() && heads->count("--tasks") == 0) said.of_heads.of.tasks.clear();
   if (found->parsed()) said.asked = measurement::retrieval;
   if (forms->parsed()) said.asked = measurement::forms;
   if (rate->parsed()) said.asked = measurement::speed;

@@ -36,12 +36,6 @@ void softmax(std::span<float> row, std::size_t begin, std::size_t end) {
   std::fill(row.begin() + static_cast<std::ptrdiff_t>(end), row.end(), 0.0f);
 }
 
-std::vector<index_t> numbers_below(std::size_t count) {
-  std::vector<index_t> all(count);
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 std::vector<std::size_t> windows_of(const model_config& c) {
   std::vector<std::size_t> windows;
   for (std::size_t layer = 0; layer < c.layers; ++layer) windows.push_back(c.has_window(layer) ? c.window : 0);
@@ -87,7 +81,6 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
                  kept_queries kept)
     : shape_(shape_of(net.config(), net.config().layers)),
       kept_(kept),
-      all_(numbers_below(net.config().layers)),
       windows_(windows_of(net.config())),
       scale_(net.config().attention_scale > 0 ? static_cast<float>(net.config().attention_scale)
                                               : 1.0f / std::sqrt(static_cast<float>(shape_.head_dim))),
@@ -109,17 +102,15 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
 }
 
 template <class Cache>
-void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out,
-                     std::span<const zoomr::token_span> spans) const {
+void prefill::replay_with(Cache& cache, zoomr::sequence seq, std::span<const zoomr::token_span> spans) const {
   each_chunk([&](std::size_t first, std::size_t count, bool last) {
-    if (last) count -= left_out;
     const std::vector<zoomr::token_span> within = spans_in(spans, first, count);
     zoomr::step_item item{seq, std::span(ids_).subspan(first, count), last};
     item.spans = {within.data(), {static_cast<index_t>(within.size())}};
     auto step = cache.begin(zoomr::view<const zoomr::step_item>(&item, {1}));
-    for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
       const auto own = static_cast<index_t>(l);
-      const layer_memory& memory = layers_[static_cast<std::size_t>(layers[l])];
+      const layer_memory& memory = layers_[l];
       step.append(own, rows(memory.keys, first, count), rows(memory.values, first, count));
       if (kept_ == kept_queries::all) {
         step.observe(own, queries(memory, first, count));
@@ -130,10 +121,30 @@ void prefill::replay(Cache& cache, zoomr::sequence seq, std::span<const index_t>
     step.commit();
   });
 }
-template void prefill::replay(zoomr::any_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t,
-                              std::span<const zoomr::token_span>) const;
-template void prefill::replay(zoomr::grouped_kv_cache<>&, zoomr::sequence, std::span<const index_t>, std::size_t,
-                              std::span<const zoomr::token_span>) const;
+template void prefill::replay_with(zoomr::any_kv_cache<>&, zoomr::sequence, std::span<const zoomr::token_span>) const;
+template void prefill::replay_with(zoomr::grouped_kv_cache<>&, zoomr::sequence,
+                                   std::span<const zoomr::token_span>) const;
+
+void prefill::give(zoomr::any_kv_cache<>& cache, zoomr::step_item item, std::size_t first, std::size_t count,
+                   bool of_prompt, std::span<const index_t> layers) const {
+  const std::span<const token_id> ids = std::span(ids_).subspan(first, count);
+  item.ids = ids;
+  auto step = cache.begin(zoomr::view<const zoomr::step_item>(&item, {1}));
+  std::vector<float> unused(
+      of_prompt ? 0 : count * static_cast<std::size_t>(shape_.heads) * static_cast<std::size_t>(shape_.head_dim));
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const auto own = static_cast<index_t>(l);
+    const layer_memory& memory = layers_[static_cast<std::size_t>(layers[l])];
+    step.append(own, rows(memory.keys, first, count), rows(memory.values, first, count));
+    const zoomr::view<const float, 3> asked = queries(memory, first, count);
+    if (of_prompt) {
+      step.observe(own, asked);
+    } else {
+      step.attend(own, asked, {unused.data(), {asked.extent(0), asked.extent(1), asked.extent(2)}});
+    }
+  }
+  step.commit();
+}
 
 void prefill::attend_head(const layer_memory& memory, std::size_t window, index_t head, std::size_t first,
                           zoomr::view<const float, 3> queries, zoomr::view<float, 3> out, std::vector<float>& weights) {

@@ -38,19 +38,19 @@ class prefill {
 
   /// Gives the prompt to an empty sequence, as if it had been passed there.
   /// @param cache  of all layers
-  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
-  void replay(zoomr::grouped_kv_cache<>& cache, zoomr::sequence seq) const { replay(cache, seq, all_); }
+  void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay_with(cache, seq, {}); }
+  void replay(zoomr::grouped_kv_cache<>& cache, zoomr::sequence seq) const { replay_with(cache, seq, {}); }
   /// The same, with spans of the prompt.
   template <class Cache>
-  void replay_with(Cache& cache, zoomr::sequence seq, std::span<const zoomr::token_span> spans) const {
-    replay(cache, seq, all_, 0, spans);
-  }
-  /// To a cache of some of the model's layers.
-  /// @param left_out  tokens at the end that are not given; fewer than the last chunk has
-  /// @param spans     of the prompt
-  template <class Cache>
-  void replay(Cache& cache, zoomr::sequence seq, std::span<const index_t> layers, std::size_t left_out = 0,
-              std::span<const zoomr::token_span> spans = {}) const;
+  void replay_with(Cache& cache, zoomr::sequence seq, std::span<const zoomr::token_span> spans) const;
+
+  /// Gives some of the tokens to a cache of some of the model's layers, in one step: of a prompt queries are observed,
+  /// those of other tokens attend.
+  /// @param item   of these tokens; its ids are set here
+  /// @param first  of these tokens
+  /// @pre   the queries of all tokens are kept
+  void give(zoomr::any_kv_cache<>& cache, zoomr::step_item item, std::size_t first, std::size_t count, bool of_prompt,
+            std::span<const index_t> layers) const;
 
  private:
   struct layer_memory {
@@ -79,7 +79,6 @@ class prefill {
 
   zoomr::shape shape_;
   kept_queries kept_;
-  std::vector<index_t> all_;          // [layers]  their numbers
   std::vector<std::size_t> windows_;  // [layers]  0: none
   float scale_;                       // of query times key
   std::vector<token_id> ids_;         // [P]

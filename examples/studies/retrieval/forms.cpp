@@ -189,7 +189,7 @@ index_t form_maker::tokens_of(std::string_view text) const {
 }
 
 // The token of a passage that one of its bytes lies in: the last one of the text up to there, since a blank line before
-// a word may be other tokens than one at the end.
+// a word may be other tokens than one at the end. The byte ends a word, whose parts may be more tokens than all of it.
 index_t form_maker::token_at(std::string_view text, std::size_t byte, bool begins) const {
   const encode_options options{.add_special = begins && !chat_, .continues = !begins};
   return static_cast<index_t>(words_.encode(text.substr(0, byte + 1), options).size()) - 1;
@@ -246,12 +246,12 @@ form_maker::document form_maker::write_document(form::material source, const std
   const auto add_row = [&](std::size_t id, const std::string& before, const std::string& after) {
     written.text += before;
     const std::string& value = drawn[id].answers.front();
-    written.evidence[id] = {written.text.size() + value.size() / 2};
+    written.evidence[id] = {written.text.size() + value.size() - 1};
     written.text += value + after;
   };
   const auto add_sentence = [&](std::size_t id, const std::string& sentence) {
     written.text += ' ' + sentence;
-    written.evidence[id].push_back(written.text.size() - 3);
+    written.evidence[id].push_back(written.text.size() - 2);
   };
   const auto add_facts = [&](std::size_t place) {
     for (std::size_t id = 0; id < hidden && id < drawn.size(); ++id) {

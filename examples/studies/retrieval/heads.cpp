@@ -1,193 +1,353 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "heads.hpp"
 
-#include <algorithm>  // std::max, std::ranges::find
-#include <cmath>      // std::round
-#include <iostream>   // std::cout
-#include <map>        // std::map
-#include <utility>    // std::move
+#include <algorithm>   // std::ranges::any_of
+#include <chrono>      // std::chrono::steady_clock
+#include <cmath>       // std::ceil, std::isfinite, std::isnan, std::round
+#include <functional>  // std::function
+#include <iostream>    // std::cerr, std::cout
+#include <map>         // std::map
+#include <optional>    // std::optional
+#include <tuple>       // std::tuple
+#include <utility>     // std::move
 
 #include <nlohmann/json.hpp>
-
-#include <zoomr/policy/compose.hpp>
-#include <zoomr/policy/score/key_mass.hpp>
-#include <zoomr/policy/select/top_k.hpp>
 
 #include "../../decode/input_error.hpp"
 #include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
-#include "../perplexity/prefill.hpp"
-#include "learn.hpp"
+#include "forms.hpp"
+#include "lessons.hpp"
+#include "moments.hpp"
+#include "trials.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-/// What one choice has found, column by column of the segments that it could take.
-struct recorded {
-  std::vector<index_t> segments;
-  std::vector<float> log_share;  // [heads, segments]
+/// Problems of one kind.
+struct course {
+  std::string name;
+  double size = 0;  // of one, for the time that is left
+  std::function<lesson(index_t number)> make;
 };
 
-/// An aggregator that writes down what it hears, and decides nothing.
-struct share_recorder {
-  using role = zoomr::role::aggregator;
-  static constexpr const char* name = "share_recorder";
-  static constexpr zoomr::scope per = zoomr::scope::sequence;
-  static constexpr zoomr::votes_t least = 0;
-  static constexpr bool counts = true;
+std::vector<scoring_queries> queries_of(const heads_options& given) {
+  std::vector<scoring_queries> list;
+  for (const std::string& item : given.queries) list.push_back(scoring_queries::named(item));
+  return list;
+}
 
-  index_t queries = 16;
-  recorded* into = nullptr;
+/// @param kinds  of problems
+void expect_enough(const heads_options& given, std::size_t kinds) {
+  const std::size_t total = kinds * static_cast<std::size_t>(given.of.problems);
+  if (given.of.problems < 2) {
+    fail("heads: ask for two problems of each kind at least: each half is judged by the other's weights");
+  }
+  if (total < 4) fail("heads: ", total, " problems are asked for, but 4 are needed to learn from");
+}
 
-  void add_shares(zoomr::view<float, 2> shares, zoomr::view<const float>, zoomr::view<zoomr::votes_t> votes) const {
-    *into = {};
-    for (index_t id = 0; id < votes.size(); ++id) {
-      if (votes[id] != zoomr::not_eligible) into->segments.push_back(id);
+void expect_evidence(const std::vector<group>& groups) {
+  for (const group& item : groups) {
+    if (item.kind == task::words)
+      fail("heads: of words no segment says an answer, so that nothing can be learnt of it");
+  }
+}
+
+std::vector<form> forms_of(const heads_options& given) {
+  std::vector<form> list;
+  for (const std::string& item : given.forms) list.push_back(form_named(item));
+  return list;
+}
+
+/// @param asks  not needed without forms
+std::vector<course> courses_of(const scene& on, const form_maker* asks, const std::vector<form>& forms) {
+  std::vector<course> list;
+  for (const form& as : forms) {
+    for (const index_t tokens : on.given.tokens) {
+      const auto make = [&on, asks, &as, tokens](index_t number) {
+        const std::uint64_t seed = on.given.seed * 1000003 + static_cast<std::uint64_t>(number);
+        return lesson_of(on.words, as, asks->make(as, fact_half::learning, tokens, seed));
+      };
+      list.push_back({as.name + ' ' + std::to_string(tokens), static_cast<double>(tokens), make});
     }
-    for (index_t head = 0; head < shares.extent(0); ++head) {
-      for (const index_t id : into->segments) {
-        const float share = shares(head, id);
-        into->log_share.push_back(share > -87.0f ? share : -87.0f);  // NaN too: no query knows it
+  }
+  for (const group& item : on.groups) {
+    const double size = item.size.notes > 0 ? 90.0 * item.size.notes : item.size.tokens;
+    list.push_back({item.name(), size, [&](index_t number) { return lesson_of(on, on.make(item, number)); }});
+  }
+  return list;
+}
+
+/// @throws input_error  it is longer than the model's context
+lesson checked_lesson(const scene& on, const course& kind, index_t number) {
+  lesson item = kind.make(number);
+  if (item.text.size() <= on.config.context) return item;
+  fail(kind.name, ": a problem and its answer have ", item.text.size(), " tokens, more than this model's context of ",
+       on.config.context);
+}
+
+/// What the heads have made of all problems.
+class records {
+ public:
+  using key = std::tuple<std::string, index_t, std::string>;  // course, number, queries
+
+  records(const heads_options& given, scene& on)
+      : given_(given), on_(on), queries_(queries_of(given)), lines_(on.resume(on.label(), [&](const field& line) {
+          const auto number = static_cast<index_t>(line.at("number").count(0, 1 << 30));
+          done_[{line.at("group").text(), number, line.at("queries").text()}] = examples_from(line, heads());
+        })) {}
+
+  std::size_t heads() const { return on_.layers.size() * on_.config.heads; }
+  const std::vector<scoring_queries>& queries() const { return queries_; }
+
+  /// Passes what is not done yet.
+  void complete(const std::vector<course>& courses) {
+    std::size_t problems = 0, known = 0;
+    double left = 0;
+    each(courses, [&](const course& kind, index_t number) {
+      ++problems;
+      if (missing(kind, number).empty()) {
+        ++known;
+      } else {
+        left += kind.size;
       }
-    }
-  }
-  friend constexpr bool operator==(const share_recorder&, const share_recorder&) = default;
-};
-
-/// When something is needed: at the prompt's end, before each further answer, and in the middle of each.
-struct moment {
-  std::size_t written = 0;  // tokens of the answers before it
-  index_t needed = 0;       // segment
-};
-
-/// The answers as a model should write them, up to the middle of the last.
-struct solution {
-  std::vector<token_id> text;
-  std::vector<moment> moments;
-};
-
-solution solve(const scene& on, const problem& asked) {
-  const std::vector<index_t> needed = on.needed_segments(asked);
-  solution made;
-  std::string written;
-  for (const std::string& answer : asked.answers) {
-    if (!written.empty()) {
-      const std::vector<token_id> between =
-          asked.goes_on.empty() ? on.words.encode(",", {.add_special = false}) : asked.goes_on;
-      made.text.insert(made.text.end(), between.begin(), between.end());
-    }
-    const index_t next = needed_next(asked, needed, written).front();
-    const std::vector<token_id> tokens = on.words.encode(" " + answer, {.add_special = false});
-    const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 2);
-    made.moments.push_back({made.text.size(), next});
-    made.text.insert(made.text.end(), tokens.begin(), middle);
-    if (middle != tokens.begin()) made.moments.push_back({made.text.size(), next});
-    if (&answer != &asked.answers.back()) made.text.insert(made.text.end(), middle, tokens.end());
-    written += ' ' + answer;
-  }
-  return made;
-}
-
-/// One dense pass, with every head a voter that has no sliding window.
-/// @return  nothing if what is needed lies where every policy reads
-std::vector<example> observe(scene& on, const group& kind, index_t number, index_t queries) {
-  const problem asked = on.make(kind, number);
-  const solution answers = solve(on, asked);
-  std::vector<token_id> text = asked.prompt;
-  text.insert(text.end(), answers.text.begin(), answers.text.end());
-  progress bar(kind.name() + ", problem " + std::to_string(number), text.size());
-  const perplexity::prefill passed(on.net, text, [&](std::size_t tokens) { bar.at(tokens); });
-  const auto layers = static_cast<index_t>(on.layers.size()), heads = static_cast<index_t>(on.config.heads);
-  const std::vector<float> all(static_cast<std::size_t>(layers * heads), 1.0f);
-  std::vector<example> found;
-  for (const moment& now : answers.moments) {
-    recorded shares;
-    with_segmenter(asked.kind, [&](auto segmenter) {
-      const auto policy = zoomr::compose(segmenter, zoomr::key_mass{}, share_recorder{queries, &shares},
-                                         zoomr::top_k{.segments = 1}, zoomr::zones{.sinks = 4, .recent = 64});
-      zoomr::config limits;
-      limits.max_tokens = static_cast<index_t>(text.size());
-      limits.max_batched_tokens = static_cast<index_t>(perplexity::prefill::chunk);
-      limits.logits.scale = static_cast<float>(on.config.attention_scale);
-      limits.voters = {all.data(), {layers, heads}};
-      limits.classes = on.classes, limits.threads = on.net.threads();
-      zoomr::any_kv_cache<> cache = zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits);
-      passed.replay(cache, cache.open(), on.layers, answers.text.size() - now.written);
     });
-    const auto at = std::ranges::find(shares.segments, now.needed);
-    if (at == shares.segments.end()) continue;
-    found.push_back({kind.name(), number, 1, static_cast<std::size_t>(at - shares.segments.begin()),
-                     shares.segments.size(), std::move(shares.log_share)});
+    std::cerr << problems << " problems, " << known << " of them passed before\n";
+    std::size_t at = 0;
+    bool first = true;
+    each(courses, [&](const course& kind, index_t number) {
+      ++at;
+      const std::vector<scoring_queries> queries = missing(kind, number);
+      if (queries.empty()) return;
+      const auto began = std::chrono::steady_clock::now();
+      pass(kind, number, queries, " (" + std::to_string(at) + " of " + std::to_string(problems) + ")");
+      left -= kind.size;
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+      if (first && left > 0) {
+        const double seconds = took.count() * left / kind.size;
+        std::cerr << "the first took " << fixed(took.count(), 1) << " s, the others take about "
+                  << (seconds < 90 ? fixed(seconds, 0) + " s" : fixed(seconds / 60, 0) + " minutes") << std::endl;
+      }
+      first = false;
+    });
   }
-  return found;
+
+  /// Of all problems. Those of one problem weigh 1 together.
+  std::vector<example> examples(const std::vector<course>& courses, const scoring_queries& queries) const {
+    std::vector<example> list;
+    each(courses, [&](const course& kind, index_t number) {
+      const std::vector<example>& known = done_.at({kind.name, number, queries.name()});
+      for (example item : known) {
+        item.group = kind.name, item.number = number, item.weight = 1.0 / static_cast<double>(known.size());
+        list.push_back(std::move(item));
+      }
+    });
+    return list;
+  }
+
+ private:
+  template <class Visit>
+  void each(const std::vector<course>& courses, Visit visit) const {
+    for (const course& kind : courses) {
+      for (index_t number = 0; number < given_.of.problems; ++number) visit(kind, number);
+    }
+  }
+  std::vector<scoring_queries> missing(const course& kind, index_t number) const {
+    std::vector<scoring_queries> list;
+    for (const scoring_queries& item : queries_) {
+      if (!done_.contains({kind.name, number, item.name()})) list.push_back(item);
+    }
+    return list;
+  }
+  void pass(const course& kind, index_t number, const std::vector<scoring_queries>& queries, const std::string& place) {
+    const lesson from = checked_lesson(on_, kind, number);
+    progress bar(kind.name + ", problem " + std::to_string(number) + place, from.text.size());
+    auto found = record(on_, from, queries, [&](std::size_t tokens) { bar.at(tokens); });
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      lines_.add({{"measured", on_.label()},
+                  {"group", kind.name},
+                  {"number", number},
+                  {"queries", queries[i].name()},
+                  {"examples", to_json(found[i])}});
+      done_[{kind.name, number, queries[i].name()}] = std::move(found[i]);
+    }
+  }
+
+  const heads_options& given_;
+  scene& on_;
+  std::vector<scoring_queries> queries_;
+  std::map<key, std::vector<example>> done_;
+  line_file lines_;
+};
+
+/// A way to learn, and what it has learnt from.
+struct candidate {
+  scoring_queries queries;
+  std::vector<example> examples;
+  trial way;
+  double bound = no_class;  // bits
+};
+
+void expect_something_needed(const std::vector<example>& list) {
+  for (int half = 0; half < 2; ++half) {
+    const auto needs = [](const example* item) { return !item->needed.empty(); };
+    if (std::ranges::any_of(some(list, half), needs)) continue;
+    fail("heads: in the problems with ", half == 0 ? "an even" : "an odd",
+         " number nothing is needed that could be chosen, so that nothing can be learnt");
+  }
 }
 
-void expect_one_needed(const scene& on) {
-  for (const group& one : on.groups) {
-    if (in_order(one.kind)) continue;
-    fail("heads: of ", name_of(one.kind), " no single segment is needed next, so that weights cannot be learnt of it");
-  }
+std::string percent(double share) { return std::isnan(share) ? "-" : fixed(100 * share, 1); }
+std::string area(double share) { return std::isnan(share) ? "-" : fixed(share, 2); }
+
+std::vector<std::string> cells(const std::vector<judged_choice>& choices, double bound) {
+  const found sum = summary(choices, bound);
+  const auto of_needed = [&](const std::string& text) { return sum.examples > 0 ? text : "-"; };
+  return {of_needed(percent(sum.first)),     of_needed(percent(sum.in_set)),
+          of_needed(fixed(sum.taken, 2)),    fixed(sum.bits, 2),
+          area(area_of_unsureness(choices)), percent(sum.gated)};
 }
 
-nlohmann::json to_json(const std::vector<example>& examples) {
-  nlohmann::json all = nlohmann::json::array();
-  for (const example& one : examples) {
-    nlohmann::json shares = nlohmann::json::array();  // in hundredths
-    for (const float share : one.log_share) shares.push_back(static_cast<int>(std::round(share * 100)));
-    all.push_back({{"target", one.target}, {"segments", one.segments}, {"shares", shares}});
-  }
-  return all;
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& others) {
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
 }
 
-example example_from(const field& line, std::size_t heads) {
-  example one;
-  one.segments = line.at("segments").count(1, 1 << 20);
-  one.target = line.at("target").count(0, one.segments - 1);
-  for (const field& share : line.at("shares").elements()) {
-    one.log_share.push_back(static_cast<float>(share.number(-8700, 0)) / 100);
+const std::vector<std::string> figures = {"first %", "in set %", "set", "bits", "AUC", "gated %"};
+
+/// All ways to learn, judged: that with the fewest bits.
+candidate choose_way(const records& from, const std::vector<course>& courses, const scene& on,
+                     const heads_options& given) {
+  candidate best;
+  table tried(joined({"queries", "several needed", "first layer"}, figures));
+  for (const scoring_queries& queries : from.queries()) {
+    std::vector<example> examples = from.examples(courses, queries);
+    expect_something_needed(examples);
+    const std::size_t first_layer = on.layers.front() == 0 ? on.config.heads : 0;
+    std::vector<trial> ways = try_ways(examples, from.heads(), first_layer, {.penalty = given.penalty});
+    for (const trial& item : ways) {
+      tried.add(joined({queries.name(), item.how.goal == objective::each ? "each" : "any",
+                        first_layer == 0        ? "-"
+                        : item.how.left_out > 0 ? "no"
+                                                : "yes"},
+                       cells(item.choices, bound_that_catches(item.choices, given.caught))));
+    }
+    if (best.examples.empty() || ways.front().bits() < best.way.bits()) {
+      best.queries = queries, best.examples = std::move(examples), best.way = std::move(ways.front());
+    }
   }
-  if (one.log_share.size() != heads * one.segments) fail(line.where(), "of a model with another number of heads");
-  return one;
+  best.bound = bound_that_catches(best.way.choices, given.caught);
+  tried.print(std::cout);
+  return best;
 }
 
-/// Of the problems with an even number (0), an odd one (1) or all (-1), and of one group if it is named.
-std::vector<const example*> some(const std::vector<example>& all, int half, const std::string& group = "") {
-  std::vector<const example*> chosen;
-  for (const example& one : all) {
-    if ((group.empty() || one.group == group) && (half < 0 || one.number % 2 == half)) chosen.push_back(&one);
+std::vector<judged_choice> choices_of(const candidate& chosen, const std::string& course_name) {
+  std::vector<judged_choice> some;
+  for (std::size_t i = 0; i < chosen.examples.size(); ++i) {
+    if (chosen.examples[i].group == course_name) some.push_back(chosen.way.choices[i]);
   }
-  return chosen;
+  return some;
 }
 
-/// @param judged  what the table says of problems that were not learnt on
-void write(const std::string& path, const scene& on, const heads_options& given, const std::vector<float>& weights,
-           index_t problems, const std::vector<found>& judged) {
+void print_courses(const candidate& chosen, const std::vector<course>& courses) {
+  table rows(joined({"problems not learnt on", "problems"}, figures));
+  const auto add = [&](const std::string& name, const std::vector<judged_choice>& choices) {
+    const found sum = summary(choices, chosen.bound);
+    rows.add(joined({name, fixed(sum.examples + sum.nothing, 0)}, cells(choices, chosen.bound)));
+  };
+  for (const course& item : courses) add(item.name, choices_of(chosen, item.name));
+  add("all", chosen.way.choices);
+  rows.print(std::cout);
+}
+
+/// What a gate costs by the share of misses that it catches.
+void print_bounds(const candidate& chosen) {
+  table rows({"misses above the bound, at least %", "bound, bits", "gated %"});
+  for (const double share : {0.5, 0.8, 0.9, 0.95, 0.99}) {
+    const double bound = bound_that_catches(chosen.way.choices, share);
+    rows.add({percent(share), std::isfinite(bound) ? fixed(bound, 2) : "-",
+              percent(summary(chosen.way.choices, bound).gated)});
+  }
+  rows.print(std::cout);
+}
+
+void print_best_heads(const candidate& chosen) {
+  best_heads sum;
+  double weight = 0;
+  for (int half = 0; half < 2; ++half) {
+    const best_heads part = judge_heads(some(chosen.examples, half), chosen.way.halves[1 - half]);
+    double needed = 0;
+    for (const example* const item : some(chosen.examples, half)) needed += item->needed.empty() ? 0 : item->weight;
+    sum.of_all += needed * part.of_all, sum.of_voters += needed * part.of_voters;
+    sum.by_chance += needed * part.by_chance, weight += needed;
+  }
+  std::cout << "What is needed is first for " << percent(summary(chosen.way.choices, chosen.bound).first)
+            << " % by these weights; by the best head of each moment for " << percent(sum.of_voters / weight)
+            << " % among those with a weight, for " << percent(sum.of_all / weight)
+            << " % among all, of which one names any other segment for " << percent(sum.by_chance / weight) << " %.\n";
+}
+
+double rounded(double value, double parts) { return std::round(value * parts) / parts; }
+
+nlohmann::ordered_json judged_rows(const candidate& chosen, const std::vector<course>& courses) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const course& item : courses) {
+    const std::vector<judged_choice> choices = choices_of(chosen, item.name);
+    const found sum = summary(choices, chosen.bound);
+    if (choices.empty()) continue;
+    nlohmann::ordered_json row = {{"group", item.name}, {"problems", std::round(sum.examples + sum.nothing)}};
+    if (sum.examples > 0) {
+      row["first"] = rounded(sum.first, 1000), row["in_set"] = rounded(sum.in_set, 1000);
+      row["set"] = rounded(sum.taken, 1000);
+    }
+    row["bits"] = rounded(sum.bits, 1000), row["gated"] = rounded(sum.gated, 1000);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+void write(const heads_options& given, const scene& on, const std::vector<course>& courses, const candidate& chosen,
+           const voter_weights& weights) {
   nlohmann::ordered_json document = {{"layers", on.config.layers}, {"heads", on.config.heads}};
   document["weights"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] == 0) continue;
+  for (std::size_t i = 0; i < weights.heads.size(); ++i) {
+    if (weights.heads[i] == 0) continue;
     document["weights"].push_back(
-        {on.layers[i / on.config.heads], i % on.config.heads, std::round(double{weights[i]} * 1000) / 1000});
+        {on.layers[i / on.config.heads], i % on.config.heads, rounded(double{weights.heads[i]}, 1000)});
   }
-  document["learnt"] = {{"tasks", given.of.tasks}, {"tokens", given.of.tokens}, {"problems", problems},
-                        {"seed", given.of.seed},   {"queries", given.queries},  {"penalty", given.penalty}};
+  if (weights.none > no_class) document["none"] = rounded(weights.none, 1000);
+  if (std::isfinite(chosen.bound)) document["unsure"] = rounded(chosen.bound, 100);
+  document["learnt"] = {
+      {"tasks", given.of.tasks},   {"forms", given.forms},
+      {"tokens", given.of.tokens}, {"problems", given.of.problems * static_cast<index_t>(courses.size())},
+      {"seed", given.of.seed},     {"queries", chosen.queries.name()},
+      {"penalty", given.penalty},  {"caught", given.caught}};
   if (!given.of.notes.empty()) document["learnt"]["notes"] = given.of.notes;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < judged.size(); ++i) {
-    const auto share = [&](double sum) { return std::round(1000 * sum / judged[i].examples) / 1000; };
-    if (judged[i].examples == 0) continue;
-    rows.push_back({{"group", on.groups[i].name()},
-                    {"problems", std::round(judged[i].examples)},
-                    {"first", share(judged[i].first)},
-                    {"in_set", share(judged[i].in_set)},
-                    {"set", share(judged[i].taken)}});
-  }
-  document["not_learnt_on"] = rows;
-  output_file file(path);
+  document["not_learnt_on"] = judged_rows(chosen, courses);
+  output_file file(given.out);
   file.stream() << document.dump(1) << '\n';
   file.finish();
+}
+
+void print_weights(const scene& on, const candidate& chosen, const voter_weights& weights) {
+  table voters({"layer", "head", "weight"});
+  for (std::size_t i = 0; i < weights.heads.size(); ++i) {
+    if (weights.heads[i] == 0) continue;
+    voters.add({std::to_string(on.layers[i / on.config.heads]), std::to_string(i % on.config.heads),
+                fixed(weights.heads[i], 3)});
+  }
+  voters.print(std::cout);
+  if (weights.none > no_class) std::cout << "none of these: logit " << fixed(weights.none, 3) << '\n';
+  if (std::isfinite(chosen.bound)) std::cout << "unsure: above " << fixed(chosen.bound, 2) << " bits\n";
+  if (chosen.queries.question) {
+    std::cout << "The question's queries score: head_posterior.question=" << scoring_queries::most_of_question
+              << ", and an engine names it\n";
+  } else if (chosen.queries.last != scoring_queries{}.last) {
+    std::cout << "The last " << chosen.queries.last
+              << " queries score: --set head_posterior.queries=" << chosen.queries.last << '\n';
+  }
 }
 
 }  // namespace
@@ -197,71 +357,30 @@ void run(const heads_options& given) {
   files.reads_model(given.of.directory);
   files.reads("--text", given.of.texts);
   files.writes("--resume", given.of.resume), files.writes("--out", given.out);
+  queries_of(given);
+  const std::vector<form> forms = forms_of(given);
+  const std::vector<group> groups = groups_of(given.of);  // before the weights, which may take long
+  expect_evidence(groups);
+  expect_enough(given, groups.size() + forms.size() * given.of.tokens.size());
   scene on(given.of);
-  expect_one_needed(on);
-  const std::size_t heads = on.layers.size() * on.config.heads;
-  std::map<std::pair<std::string, index_t>, std::vector<example>> done;  // of each problem; empty: it asks nothing
-  const std::string label = on.label() + ", queries " + std::to_string(given.queries);
-  line_file lines = on.resume(label, [&](const field& line) {
-    const auto number = static_cast<index_t>(line.at("number").count(0, 1 << 30));
-    std::vector<example>& known = done[{line.at("group").text(), number}];
-    for (const field& one : line.at("examples").elements()) known.push_back(example_from(one, heads));
-  });
-  std::vector<example> all;
-  index_t problems = 0, left_out = 0;
-  for (const group& kind : on.groups) {
-    for (index_t number = 0; number < given.of.problems; ++number) {
-      const auto known = done.find({kind.name(), number});
-      std::vector<example> examples;
-      if (known != done.end()) {
-        examples = known->second;
-      } else {
-        examples = observe(on, kind, number, given.queries);
-        lines.add({{"measured", label}, {"group", kind.name()}, {"number", number}, {"examples", to_json(examples)}});
-      }
-      examples.empty() ? ++left_out : ++problems;
-      for (example& one : examples) {
-        one.group = kind.name(), one.number = number, one.weight = 1.0 / static_cast<double>(examples.size());
-        all.push_back(std::move(one));
-      }
-    }
-  }
-  if (problems < 4) fail("of all problems ", problems, " can be learnt from, but 4 are needed");
+  std::optional<form_maker> asks;
+  if (!forms.empty()) asks.emplace(given.of.directory, on.words, given.of.texts);
+  const std::vector<course> courses = courses_of(on, asks ? &*asks : nullptr, forms);
+  for (const course& item : courses) checked_lesson(on, item, 0);  // what cannot be made is said before anything passes
+  records recorded(given, on);
+  recorded.complete(courses);
 
-  // Each half is judged by what was learnt on the other.
-  const learning how{.penalty = given.penalty};
-  std::vector<float> halves[2];
-  for (int half = 0; half < 2; ++half) {
-    const std::vector<const example*> others = some(all, 1 - half);
-    if (others.empty()) fail("ask for two problems of each task and size: each half is judged by the other's weights");
-    halves[half] = learn(others, heads, how);
-  }
-  std::vector<found> judged;
-  table figures({"problems not learnt on", "problems", "first %", "in set %", "set"});
-  for (const group& kind : on.groups) {
-    found sum;
-    for (int half = 0; half < 2; ++half) {
-      const found part = judge(some(all, half, kind.name()), halves[half]);
-      sum.examples += part.examples, sum.first += part.first, sum.in_set += part.in_set, sum.taken += part.taken;
-    }
-    judged.push_back(sum);
-    const double count = std::max(sum.examples, 1e-9);
-    figures.add({kind.name(), fixed(sum.examples, 0), fixed(100 * sum.first / count, 1),
-                 fixed(100 * sum.in_set / count, 1), fixed(sum.taken / count, 2)});
-  }
-  figures.print(std::cout);
-  if (left_out > 0) std::cout << left_out << " problems were left out: what they ask for lies in a zone\n";
-
-  const std::vector<float> weights = learn(some(all, -1), heads, how);
-  table voters({"layer", "head", "weight"});
-  for (std::size_t i = 0; i < heads; ++i) {
-    if (weights[i] == 0) continue;
-    voters.add(
-        {std::to_string(on.layers[i / on.config.heads]), std::to_string(i % on.config.heads), fixed(weights[i], 3)});
-  }
+  const candidate best = choose_way(recorded, courses, on, given);
   std::cout << '\n';
-  voters.print(std::cout);
-  if (!given.out.empty()) write(given.out, on, given, weights, problems, judged);
+  print_courses(best, courses);
+  std::cout << '\n';
+  print_bounds(best);
+  std::cout << '\n';
+  print_best_heads(best);
+  std::cout << '\n';
+  const voter_weights weights = learn(some(best.examples), recorded.heads(), best.way.how);
+  print_weights(on, best, weights);
+  if (!given.out.empty()) write(given, on, courses, best, weights);
 }
 
 }  // namespace decode::retrieval

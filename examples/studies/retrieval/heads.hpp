@@ -8,9 +8,11 @@ namespace decode::retrieval {
 
 struct heads_options {
   scene_options of;
-  index_t queries = 16;   // of the prompt's end that are heard: head_posterior.queries
-  double penalty = 0.02;  // the larger, the fewer heads get a weight
-  std::string out;        // file to write; empty: none is written
+  std::vector<std::string> forms;             // as people ask; see forms.hpp
+  std::vector<std::string> queries = {"16"};  // whose queries score, each tried: so many last ones, or "question"
+  double penalty = 0.02;                      // the larger, the fewer heads get a weight
+  double caught = 0.95;                       // share of the choices that miss, above the bound of entropy
+  std::string out;                            // file to write; empty: none is written
 };
 
 /// Learns, says how good the weights are on problems that they were not learnt on, and writes them.

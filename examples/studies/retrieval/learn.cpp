@@ -1,75 +1,156 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "learn.hpp"
 
-#include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::stable_sort
-#include <cmath>      // std::exp
-#include <numeric>    // std::iota
+#include <algorithm>  // std::max, std::max_element, std::min
+#include <cmath>      // std::exp, std::log
+#include <stdexcept>  // std::invalid_argument
 
 namespace decode::retrieval {
 namespace {
 
-// softmax of the weighted sums of one example
-void posterior(const example& of, const std::vector<double>& weights, std::vector<double>& made) {
-  made.assign(of.segments, 0.0);
+void add_logits(const example& from, const std::vector<double>& weights, std::vector<double>& logits) {
+  logits.assign(from.segments, 0.0);
   for (std::size_t head = 0; head < weights.size(); ++head) {
     if (weights[head] == 0) continue;
-    const float* const share = &of.log_share[head * of.segments];
-    for (std::size_t id = 0; id < of.segments; ++id) made[id] += weights[head] * double{share[id]};
+    const float* const share = &from.log_share[head * from.segments];
+    for (std::size_t id = 0; id < from.segments; ++id) logits[id] += weights[head] * double{share[id]};
   }
-  const double largest = *std::max_element(made.begin(), made.end());
+}
+
+double log_sum(const std::vector<double>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (double& one : made) sum += one = std::exp(one - largest);
-  for (double& one : made) one /= sum;
+  for (const double logit : logits) sum += std::exp(logit - largest);
+  return largest + std::log(sum);
+}
+
+// ln(exp(a) + exp(b)), of which b may be that of no class
+double log_sum(double a, double b) {
+  const double largest = std::max(a, b);
+  return largest + std::log(std::exp(a - largest) + std::exp(b - largest));
 }
 
 }  // namespace
 
-std::vector<float> learn(const std::vector<const example*>& examples, std::size_t heads, const learning& how) {
-  std::vector<double> weights(heads, 0.02), gradient(heads), made;
-  double sum_of_weights = 0;
-  for (const example* one : examples) sum_of_weights += one->weight;
-  for (int round = 0; round < how.rounds; ++round) {
-    std::fill(gradient.begin(), gradient.end(), 0.0);
-    for (const example* of : examples) {
-      posterior(*of, weights, made);
-      for (std::size_t head = 0; head < heads; ++head) {
-        const float* const share = &of->log_share[head * of->segments];
-        double expected = 0;
-        for (std::size_t id = 0; id < of->segments; ++id) expected += made[id] * double{share[id]};
-        gradient[head] += of->weight * (double{share[of->target]} - expected);
+likelihood::likelihood(const std::vector<const example*>& examples, std::size_t heads)
+    : examples_(examples), logits_(examples.size()), log_sums_(examples.size()) {
+  for (const example* const sample : examples) {
+    weight_ += sample->weight;
+    if (sample->needed.empty()) weight_of_none_ += sample->weight;
+    std::vector<float>& shares = by_head_.emplace_back(heads * sample->segments);
+    for (std::size_t head = 0; head < heads; ++head) {
+      for (std::size_t id = 0; id < sample->segments; ++id) {
+        shares[id * heads + head] = sample->log_share[head * sample->segments + id];
       }
     }
-    for (std::size_t head = 0; head < heads; ++head) {
-      const double step = gradient[head] / sum_of_weights - how.penalty;
-      weights[head] = std::max(0.0, weights[head] + how.rate * step);
-    }
   }
-  std::vector<float> rounded;
-  for (const double weight : weights) rounded.push_back(weight < 1e-3 ? 0.0f : static_cast<float>(weight));
-  return rounded;
 }
 
-found judge(const std::vector<const example*>& examples, const std::vector<float>& weights) {
-  found made;
-  std::vector<double> probability;
-  for (const example* of : examples) {
-    posterior(*of, {weights.begin(), weights.end()}, probability);
-    std::vector<std::size_t> order(of->segments);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return probability[a] > probability[b]; });
-    double covered = 0;
-    bool in_set = false;
-    std::size_t taken = 0;
-    for (; taken < std::min<std::size_t>(4, order.size()) && (taken == 0 || covered < 0.9); ++taken) {
-      covered += probability[order[taken]];
-      in_set = in_set || order[taken] == of->target;
+// visit(share of the example, logit of a target and of none in part, the target's part of it, its segments by part)
+template <class Visit>
+void likelihood::each_target(std::size_t of_example, double none, objective goal, Visit visit) const {
+  const example& sample = *examples_[of_example];
+  const std::vector<double>& logits = logits_[of_example];
+  const double in_part = none + std::log(part_of_none);
+  if (goal == objective::each) {
+    const double share = 1.0 / static_cast<double>(sample.needed.size());
+    for (const std::size_t id : sample.needed) {
+      const double sum = log_sum(logits[id], in_part);
+      visit(share, sum, std::exp(logits[id] - sum), [&](auto segment) { segment(id, 1.0); });
     }
-    made.examples += of->weight;
-    made.first += order.front() == of->target ? of->weight : 0;
-    made.in_set += in_set ? of->weight : 0;
-    made.taken += of->weight * static_cast<double>(taken);
+    return;
   }
-  return made;
+  std::vector<double> needed;
+  for (const std::size_t id : sample.needed) needed.push_back(logits[id]);
+  const double segments = log_sum(needed), sum = log_sum(segments, in_part);
+  visit(1.0, sum, std::exp(segments - sum), [&](auto segment) {
+    for (const std::size_t id : sample.needed) segment(id, std::exp(logits[id] - segments));
+  });
+}
+
+double likelihood::slope_of_none(std::size_t of_example, double none, objective goal) const {
+  double target = 1;
+  if (!examples_[of_example]->needed.empty()) {
+    each_target(of_example, none, goal,
+                [&](double share, double, double part_of_segments, auto) { target -= share * part_of_segments; });
+  }
+  return target - std::exp(none - log_sum(log_sums_[of_example], none));
+}
+
+void likelihood::pass(const std::vector<double>& weights) {
+  for (std::size_t i = 0; i < examples_.size(); ++i) {
+    add_logits(*examples_[i], weights, logits_[i]);
+    log_sums_[i] = log_sum(logits_[i]);
+  }
+}
+
+slopes likelihood::at(const std::vector<double>& weights, double none, objective goal) {
+  pass(weights);
+  slopes found{.heads = std::vector<double>(weights.size())};
+  std::vector<double> missing;  // [segments]  what the probability should be, less what it is
+  for (std::size_t i = 0; i < examples_.size(); ++i) {
+    const example& sample = *examples_[i];
+    const double part = sample.weight / weight_, total = log_sum(log_sums_[i], none);
+    missing.clear();
+    for (const double logit : logits_[i]) missing.push_back(-std::exp(logit - total));
+    if (sample.needed.empty()) {
+      found.value += part * (none - total);
+    } else {
+      each_target(i, none, goal, [&](double share, double logit_of_target, double part_of_segments, auto visit) {
+        found.value += part * share * (logit_of_target - total);
+        visit([&](std::size_t id, double of_segments) { missing[id] += share * part_of_segments * of_segments; });
+      });
+    }
+    found.none += part * slope_of_none(i, none, goal);
+    for (std::size_t id = 0; id < sample.segments; ++id) {
+      if (std::abs(missing[id]) < 1e-12) continue;
+      const double step = part * missing[id];
+      const float* const share = &by_head_[i][id * weights.size()];
+      for (std::size_t head = 0; head < weights.size(); ++head) found.heads[head] += step * double{share[head]};
+    }
+  }
+  return found;
+}
+
+double likelihood::best_none(const std::vector<double>& weights, objective goal) {
+  if (weight_of_none_ == 0) return no_class;
+  if (weight_of_none_ == weight_) throw std::invalid_argument("no example needs a segment");
+  pass(weights);
+  // Its derivative falls from above 0 to below.
+  double low = *std::min_element(log_sums_.begin(), log_sums_.end()) - 40;
+  double high = *std::max_element(log_sums_.begin(), log_sums_.end()) + 40;
+  while (high - low > 1e-9 * std::max(1.0, std::abs(high))) {
+    const double middle = (low + high) / 2;
+    double derivative = 0;
+    for (std::size_t i = 0; i < examples_.size(); ++i) {
+      derivative += examples_[i]->weight * slope_of_none(i, middle, goal);
+    }
+    (derivative > 0 ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+std::vector<double> posterior(const example& from, const voter_weights& weights) {
+  std::vector<double> logits;
+  add_logits(from, {weights.heads.begin(), weights.heads.end()}, logits);
+  logits.push_back(weights.none);
+  const double sum = log_sum(logits);
+  for (double& logit : logits) logit = std::exp(logit - sum);
+  return logits;
+}
+
+voter_weights learn(const std::vector<const example*>& examples, std::size_t heads, const learning& how) {
+  likelihood on(examples, heads);
+  std::vector<double> weights(heads, 0.02);
+  std::fill_n(weights.begin(), std::min(how.left_out, heads), 0.0);
+  for (int round = 0; round < how.rounds; ++round) {
+    const slopes up = on.at(weights, on.best_none(weights, how.goal), how.goal);
+    for (std::size_t head = how.left_out; head < heads; ++head) {
+      weights[head] = std::max(0.0, weights[head] + how.rate * (up.heads[head] - how.penalty));
+    }
+  }
+  for (double& weight : weights) weight = weight < 1e-3 ? 0.0 : weight;
+  return {{weights.begin(), weights.end()}, on.best_none(weights, how.goal)};
 }
 
 }  // namespace decode::retrieval

@@ -24,6 +24,14 @@ std::pair<task, index_t> task_and_tokens(const std::string& spec) {
   return {task_named(std::string_view(spec).substr(0, at)), tokens};
 }
 
+void expect_context(index_t tokens, const group& kind, std::size_t context) {
+  if (static_cast<std::size_t>(tokens) + 64 <= context) return;
+  fail(kind.name(), ": problems of ", tokens, " tokens and an answer are longer than this model's context of ",
+       context);
+}
+
+}  // namespace
+
 std::vector<group> groups_of(const scene_options& asked) {
   std::vector<group> groups;
   for (const std::string& spec : asked.tasks) {
@@ -38,14 +46,6 @@ std::vector<group> groups_of(const scene_options& asked) {
   }
   return groups;
 }
-
-void expect_context(index_t tokens, const group& kind, std::size_t context) {
-  if (static_cast<std::size_t>(tokens) + 64 <= context) return;
-  fail(kind.name(), ": problems of ", tokens, " tokens and an answer are longer than this model's context of ",
-       context);
-}
-
-}  // namespace
 
 scene::scene(const scene_options& from)
     : given(from),

@@ -44,6 +44,10 @@ struct group {
   }
 };
 
+/// What is asked for.
+/// @throws input_error  a task that is unknown
+std::vector<group> groups_of(const scene_options& asked);
+
 struct scene {
   const scene_options& given;
   zoomr::thread_pool pool;
