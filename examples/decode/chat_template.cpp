@@ -38,6 +38,12 @@ std::string_view without_thoughts(std::string_view text) {
   return text;
 }
 
+// Where the last paragraph of a message begins: behind its last empty line that text follows.
+std::size_t last_paragraph(std::string_view content) {
+  const std::size_t blank = content.rfind("\n\n", content.find_last_not_of(" \n\r\t"));
+  return blank == content.npos ? 0 : blank + 2;
+}
+
 struct found_template {
   std::string text, where;
 };
@@ -204,10 +210,18 @@ chat_passage chat_template::passage(std::span<const chat_message> messages, bool
   using enum chat_form::system_place;
   written_text text(marks_);
   chat_passage to;
-  const auto write = [&](chat_role role, const std::string& before, std::string_view content,
-                         const std::string& after) {
+  std::size_t asked = 0;  // number of the piece before the question, which is a piece of its own
+  const auto write = [&](chat_role role, const std::string& before, std::string_view content, const std::string& after,
+                         bool last = false) {
     text.add(before);
-    text.add_content(content);
+    const std::size_t at = last ? last_paragraph(content) : content.size();
+    text.add_content(content.substr(0, at));
+    if (last) {
+      text.end_piece();
+      asked = text.ends().size() - 1;
+      text.add_content(content.substr(at));
+      text.end_piece();
+    }
     text.add(after);
     text.end_piece();
     to.messages.push_back({role, std::string(content)});
@@ -221,7 +235,8 @@ chat_passage chat_template::passage(std::span<const chat_message> messages, bool
     write(system, system_begins, form_.default_system, system_ends);
   for (const auto& [role, content] : messages) {
     if (role == user) {
-      write(user, user_begins, form_.trims ? trimmed(content) : content, form_.user.after);
+      const bool last = &content == &messages.back().content;
+      write(user, user_begins, form_.trims ? trimmed(content) : content, form_.user.after, last);
       user_begins = form_.user.before;
     } else if (role == assistant) {
       const std::string_view answer = form_.drops_thoughts ? without_thoughts(content) : content;
@@ -239,6 +254,11 @@ chat_passage chat_template::passage(std::span<const chat_message> messages, bool
   text.add(form_.answer_begins);
   text.end_piece();
   std::vector<std::size_t> ends = encode(words_, text, {.most = most, .continues = !begins}, to.ids);
+  if (!messages.empty() && messages.back().role == user) {
+    const auto piece = ends.begin() + static_cast<std::ptrdiff_t>(asked);
+    to.question = {piece[0], piece[1]};
+    ends.erase(piece, piece + 2);
+  }
   std::size_t begin = 0;
   if (!begins) {
     begin = to.closing = ends.front();

@@ -30,6 +30,11 @@ struct message_range {
   std::size_t begin, end;
 };
 
+/// Tokens of a passage.
+struct passage_range {
+  std::size_t begin = 0, end = 0;
+};
+
 /// What is passed at once: messages, and where an answer begins.
 struct chat_passage {
   std::string text;
@@ -37,6 +42,7 @@ struct chat_passage {
   std::size_t closing = 0;             // tokens that end the answer before it
   std::vector<chat_message> messages;  // the template's own one of the system among them
   std::vector<message_range> ranges;   // [messages + 1]  in `ids`; the last is the answer's, as far as it is given
+  passage_range question;              // the last paragraph of the user's last message
 };
 
 class chat_template {

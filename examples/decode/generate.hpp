@@ -142,13 +142,24 @@ std::optional<token_id> answer(job& work, Session& run, sampler& sample, text_st
   return std::nullopt;
 }
 
+/// What a passage of a chat asks, for a policy that pins a question.
+/// @param before  tokens that are passed before it
+template <class Session>
+std::vector<zoomr::token_span> question_of(const Session& run, const chat_passage& passage, std::size_t before) {
+  const auto first = static_cast<index_t>(before + passage.question.begin),
+             last = static_cast<index_t>(before + passage.question.end);
+  if (first == last || !run.pins_question()) return {};
+  return {{{first, last}, zoomr::span_role::question}};
+}
+
 /// Passes the end of an answer and what follows it.
 /// @param end  the token that ended it; a passage of a chat begins with one itself
 template <class Session>
 std::vector<token_id> pass_turn(Session& run, const chat_passage& turn, std::optional<token_id> end) {
   std::vector<token_id> ids = turn.ids;
-  if (end && turn.closing == 0) ids.insert(ids.begin(), *end);
-  run.turn(0, ids);
+  const bool closes = end && turn.closing == 0;
+  if (closes) ids.insert(ids.begin(), *end);
+  run.turn(0, ids, question_of(run, turn, closes ? 1 : 0));
   return ids;
 }
 
@@ -167,7 +178,12 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   said.add(work.prompt, 0);
   {
     progress bar("prompt", work.prompt.ids.size());
-    run.prompt(work.prompt.ids, [&](std::size_t count) { bar.at(count); });
+    const auto shown = [&](std::size_t count) { bar.at(count); };
+    if constexpr (requires { run.pins_question(); }) {
+      run.prompt(0, work.prompt.ids, shown, question_of(run, work.prompt, 0));
+    } else {
+      run.prompt(work.prompt.ids, shown);
+    }
   }
   passed(std::span<const token_id>(work.prompt.ids));
   std::size_t at = work.prompt.ids.size();  // tokens that were passed

@@ -90,6 +90,7 @@ class session {
                             return zoomr::kv_cache<Policy, T>(model, policy, limits);
                           })) {
     if constexpr (requires { policy.placement.frees_unreachable; }) frees_ = policy.placement.frees_unreachable;
+    pins_question_ = policy.zone.question > 0;
   }
   session(const session&) = delete;
   ~session();
@@ -123,8 +124,11 @@ class session {
   /// Passes what comes after an answer, such as the next message of a conversation: as a later prompt, or token by
   /// token where the placement has freed what such a prompt would attend to. Then `logits(s)` are those of its last
   /// token.
-  void turn(index_t s, std::span<const token_id> ids) {
-    if (!frees_) return prompt(s, ids);
+  /// @param spans  of the ids; no later prompt, no span
+  void turn(index_t s, std::span<const token_id> ids, std::span<const zoomr::token_span> spans = {}) {
+    if (!frees_)
+      return prompt(
+          s, ids, [](std::size_t) {}, spans);
     for (std::size_t t = 0; t < ids.size(); ++t) {
       const zoomr::step_item item{at(s), ids.subspan(t, 1), false};
       pass({&item, 1}, s, false);
@@ -184,6 +188,9 @@ class session {
   }
   zoomr::sequence at(index_t s) const { return sequences_[static_cast<std::size_t>(s)]; }
 
+  /// Spans may name a question.
+  bool pins_question() const { return pins_question_; }
+
   /// What a sequence has cost in all layers together, whatever caches they have.
   zoomr::statistics stats(index_t s = 0) const {
     return std::visit([&](const auto& cache) -> zoomr::statistics { return cache.stats(at(s)); }, cache_);
@@ -236,9 +243,10 @@ class session {
   static void pass_each(std::span<session* const> runs, std::span<const token_id> next);
 
   model& net_;
-  std::size_t chunk_;   // tokens of a prompt that pass together
-  index_t draft_;       // tokens that `follow` passes at once
-  bool frees_ = false;  // pages that no query reaches
+  std::size_t chunk_;           // tokens of a prompt that pass together
+  index_t draft_;               // tokens that `follow` passes at once
+  bool frees_ = false;          // pages that no query reaches
+  bool pins_question_ = false;  // zones.question of the policy is more than 0
   attention_tap* tap_ = nullptr;
   any_cache cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]

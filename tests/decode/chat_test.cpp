@@ -227,6 +227,13 @@ std::string text_of(const chat_passage& passage, const tokenizer& words) {
   return passage.text;
 }
 
+// The text of a passage's question.
+std::string question_of(const chat_passage& passage, const tokenizer& words) {
+  const auto [begin, end] = passage.question;
+  REQUIRE((begin <= end && end <= passage.ids.size()));
+  return words.decode(std::span(passage.ids).subspan(begin, end - begin), false);
+}
+
 std::string begins(const speaker& with, const messages& said) {
   return text_of(with.chat().begin(said, any), *with.words);
 }
@@ -379,6 +386,19 @@ TEST_CASE("a file of messages is cut where answers are wanted, and refused where
   CHECK(refused(R"([{"role": "tool", "content": "b"}])", "known are system, user and assistant"));
   CHECK(refused(R"([{"role": "user", "content": ["a"]}])", "content"));
   CHECK(refused(R"([{"role": "user", "content": ")" + std::string(101, 'a') + R"("}])", "more than 100 bytes"));
+}
+
+TEST_CASE("the question is the last paragraph of what is said last") {
+  for (const speaker& with : {chatml(qwen3), gemma(gemma3)}) {
+    const auto asked = [&](const chat_passage& passage) { return question_of(passage, *with.words); };
+    const std::string text = "A river flows.\n\nIt is long.\n\n", question = "How long? Say it.\nBriefly.";
+    CHECK(asked(with.chat().begin(greeting, any)) == "Hi.");
+    CHECK(asked(with.chat().begin(messages{{user, text + question}}, any)) == question);
+    CHECK(asked(with.chat().begin(messages{{user, "One.\n\nTwo."}, {assistant, "Yes.\n\nNo."}, {user, "Three."}},
+                                  any)) == "Three.");
+    CHECK(asked(with.chat().next(messages{{user, text + question}}, any)) == question);
+    CHECK(asked(with.chat().next(messages{{user, ""}}, any)) == "");
+  }
 }
 
 TEST_CASE("a transcript knows the tokens of each message, and is a file of messages") {
