@@ -46,8 +46,8 @@ concept cutting_segmenter = segmenter<T, Value> &&
 /// and `safe(tokens)` are kept in any case; `rate` writes the importance of the scored ones to the front of [tokens].
 /// If it `accumulates`, attention adds up since the first token, rather than over the last `observed` ones; `observed`
 /// must then be all of them. If it `reads_keys`, it receives them. Counts are tokens of one KV lane; importance is
-/// compared within a KV lane only, the highest is kept, NaN is lowest, and of equals the earlier token stays. It must be
-/// below infinity, which is that of pinned tokens.
+/// compared within a KV lane only, the highest is kept, NaN is lowest, and of equals the earlier token stays. It must
+/// be below infinity, which is that of pinned tokens.
 template <class T, class Value = const T>
 concept observer = requires(Value t, index_t tokens, const kv_lane_attention& seen, view<float> importance) {
   { T::accumulates } -> std::convertible_to<bool>;
