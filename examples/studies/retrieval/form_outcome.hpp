@@ -18,7 +18,7 @@ struct form_outcome {
   std::optional<bool> found;      // all that is needed is read after the first choice; none: choices differ by layer
   std::optional<double> entropy;  // bits of the first choice's posterior; none: it had none
   double attended = 0;            // tokens, mean over those of the answer
-  std::optional<double> gated;    // share of the answer's tokens that read everything; none: it is not counted
+  std::optional<double> gated;    // share of the answer's tokens that read everything; none: there was no posterior
   std::int64_t device_peak = 0;
   std::int64_t prompt = 0;  // tokens before the answer
 

@@ -26,16 +26,6 @@
 namespace decode::retrieval {
 namespace {
 
-/// The share of tokens that have read everything since a choice was unsure, where statistics count them.
-template <class Statistics>
-std::optional<double> gated_share(const Statistics& before, Statistics after) {
-  if constexpr (requires { after.unsure_tokens; }) {
-    after.unsure_tokens -= before.unsure_tokens, after.taken -= before.taken;
-    return after.unsure_share();
-  }
-  return std::nullopt;
-}
-
 /// The oracle of sentences, with the preamble and the question that the presets pin.
 template <class Visit>
 void with_form_policy(const policy_choice& choice, const std::vector<index_t>& needed, Visit visit) {
@@ -68,10 +58,7 @@ class form_writer {
       chosen_.clear();
       before_ = policy_stats();
       const std::vector<zoomr::token_span> spans = question_from(asked_.prompt.size() + asked_.said.size());
-      const std::span<const token_id> ids = asked_.turn;
-      spans.empty() ? run_->turn(0, ids)
-                    : run_->prompt(
-                          0, ids, [](std::size_t) {}, spans);
+      run_->turn(0, asked_.turn, spans);
     }
     const zoomr::statistics stats = policy_stats();
     if (const std::int64_t choices = stats.entropy_count - before_.entropy_count; choices > 0)
@@ -89,8 +76,8 @@ class form_writer {
 
   form_outcome finish() {
     zoomr::statistics stats = policy_stats();
-    result_.gated = gated_share(before_, stats);
-    stats.attended -= before_.attended, stats.taken -= before_.taken;
+    stats.attended -= before_.attended, stats.taken -= before_.taken, stats.unsure_tokens -= before_.unsure_tokens;
+    if (result_.entropy) result_.gated = stats.unsure_share();
     result_.attended = stats.attended_mean(shape_of(on_.config, on_.layers.size()));
     result_.device_peak = run_->stats().device_peak;
     result_.prompt = static_cast<std::int64_t>(asked_.tokens().size());
