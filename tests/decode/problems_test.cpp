@@ -405,6 +405,20 @@ TEST_CASE("forms: what is needed is where it is said to be, and so are the quest
       CHECK(asked.evidence.back() + 128 < static_cast<index_t>(asked.prompt.size()));
     }
   }
+  // Where a part of a word is more tokens than the word.
+  const form_lab merging(fixture("tokenizers/qwen2"));
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const form_problem asked = merging.make("plain", seed);
+    const std::string sentence = fact_of(asked)->sentence;
+    CAPTURE(sentence);
+    const std::string up_to = merging.text(asked, 0, static_cast<std::size_t>(asked.evidence[0]) + 1);
+    CHECK(up_to.ends_with(sentence.substr(0, sentence.size() - 1)));
+    CHECK(merging.question(asked) == fact_of(asked)->question);
+  }
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const form_problem asked = plain.maker.make(form_named("plain"), fact_half::measuring, 1500, seed);
+    CHECK(asked.evidence[0] + 160 < asked.question.first);
+  }
   const form_problem own = chat.make("plain", 3);
   REQUIRE(own.ranges.size() == 3);
   CHECK(chat.text(own, own.ranges[0].begin, own.ranges[0].end) == "<|im_start|>system\nBe kind.<|im_end|>\n");
@@ -446,8 +460,9 @@ TEST_CASE("forms: each differs from the plain one in what its name says") {
   CHECK(begun.ranges.back().end == begun.prompt.size());
   REQUIRE(later.ranges.size() == 5);
   CHECK(lab.text(later, later.prompt.size() + later.said.size(), later.tokens().size()) ==
-        "<|im_end|>\n<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n");
-  CHECK(lab.text(later, later.ranges[3].begin, later.ranges[3].end).starts_with("<|im_start|>user\n" + question));
+        "<|im_end|>\n<|im_start|>user\nQuestion: " + question + "<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(lab.text(later, later.ranges[3].begin, later.ranges[3].end)
+            .starts_with("<|im_start|>user\nQuestion: " + question));
   CHECK(!is_answered(lab.words.decode(later.said), later.answers));
   CHECK(lab.make("nothing", 5).evidence.empty());
   CHECK(lab.text(lab.make("two+behind40+long_system", 5)).find("reading assistant") != std::string::npos);

@@ -159,7 +159,7 @@ struct form_maker::asked_fact {
 
 struct form_maker::document {
   std::string text;
-  std::vector<std::vector<std::size_t>> evidence;  // [drawn facts]  bytes, one in each sentence that is needed
+  std::vector<std::vector<std::size_t>> evidence;  // [drawn facts]  the last byte of a word in each needed sentence
 };
 
 // What is asked or told to do, and how its answer begins.
@@ -188,8 +188,8 @@ index_t form_maker::tokens_of(std::string_view text) const {
   return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
 }
 
-// The token of a passage that one of its bytes lies in: the last one of the text up to there, since a blank line before
-// a word may be other tokens than one at the end. The byte ends a word, whose parts may be more tokens than all of it.
+// The token of a passage that a byte lies in, the first or the last one of its word: it is the last token of the text
+// up to there. A part of a word may be more tokens than the word, and a blank line other ones where no word follows.
 index_t form_maker::token_at(std::string_view text, std::size_t byte, bool begins) const {
   const encode_options options{.add_special = begins && !chat_, .continues = !begins};
   return static_cast<index_t>(words_.encode(text.substr(0, byte + 1), options).size()) - 1;
@@ -246,8 +246,9 @@ form_maker::document form_maker::write_document(form::material source, const std
   const auto add_row = [&](std::size_t id, const std::string& before, const std::string& after) {
     written.text += before;
     const std::string& value = drawn[id].answers.front();
-    written.evidence[id] = {written.text.size() + value.size() - 1};
-    written.text += value + after;
+    written.text += value;
+    written.evidence[id] = {written.text.size() - 1};
+    written.text += after;
   };
   const auto add_sentence = [&](std::size_t id, const std::string& sentence) {
     written.text += ' ' + sentence;
@@ -337,7 +338,8 @@ form_problem form_maker::make(const form& as, fact_half half, index_t tokens, st
   if (as.instructions > 40) instructions += words_of(half).further60;
 
   // Of the user's messages, where the document and the question begin.
-  const std::string label = chat_ ? "" : "Question: ", reply_mark = chat_ ? "" : "\nAnswer:";
+  const std::string reply_mark = chat_ ? "" : "\nAnswer:";
+  const std::string last_label = as.nothing ? "" : "Question: ", label = as.later ? "Question: " : last_label;
   const std::string question = label + first.text + (as.later ? "" : instructions);
   std::string content = (as.place == form::question_place::behind ? words_of(half).read : question) + "\n\n";
   std::size_t question_at = as.place == form::question_place::behind ? 0 : label.size();
@@ -366,12 +368,12 @@ form_problem form_maker::make(const form& as, fact_half half, index_t tokens, st
   if (as.later) {
     asked.said = words_.encode((chat_ ? "" : " ") + first.reply + ' ' + first.answers.front() + '.',
                                {.add_special = false, .continues = true});
-    const std::string next_content = label + last.text + instructions + reply_mark;
+    const std::string next_content = last_label + last.text + instructions + reply_mark;
     passage = next(next_content);
     asked.turn = passage.ids;
     from = asked.prompt.size() + asked.said.size();
     if (chat_) said.add_answer("", asked.said.size(), false), said.add(passage, from);
-    asked_at = passage.text.rfind(next_content) + label.size();
+    asked_at = passage.text.rfind(next_content) + last_label.size();
   }
   const auto position = [&](std::size_t byte) {
     return static_cast<index_t>(from) + token_at(passage.text, byte, !as.later);
