@@ -102,8 +102,7 @@ struct pinned_segments {
   index_t most_question = 0;  // zones::question
   token_range preamble;
   token_range question;
-  token_range question_positions;  // segments in it, whole, are those of `question`
-  index_t question_begin = -1;     // its first token's position, if spans name it
+  index_t question_begin = -1;  // its first token's position, if spans name it
 
   pinned_segments() = default;
   pinned_segments(index_t preamble_tokens, index_t question_tokens)
@@ -117,9 +116,8 @@ struct pinned_segments {
     if (most_question == 0) return;
     const question_found found = find_question(classes, first, later, most_question);
     if (found.tokens.size() == 0) return;
-    question_positions = found.tokens;
-    question = segments_in(segments, question_positions);
-    if (found.named) question_begin = question_positions.first;
+    question = segments_in(segments, found.tokens);
+    if (found.named) question_begin = found.tokens.first;
   }
   bool has(index_t id) const {
     return (preamble.first <= id && id < preamble.last) || (question.first <= id && id < question.last);

@@ -10,23 +10,21 @@
 
 namespace zoomr::inline v0::detail {
 
-/// The pinned tokens of one sequence, by position. Valid until its tokens change.
+/// The pinned tokens of one sequence whose prompts have ended, by position. Valid until its tokens change.
 class pinned_tokens {
  public:
   pinned_tokens() = default;
-  /// Those of its committed tokens.
-  explicit pinned_tokens(const token_state& state)
-      : committed_(state.classes), question_(state.pins.question_positions), any_(state.marked) {}
-  /// Those that it has once its first prompt ends with the tokens that are planned.
-  /// @cost  O(tokens)
-  pinned_tokens(const token_state& state, view<const planned_token> planned)
+  /// @param planned  tokens with which the first prompt ends; none: those that are committed are all
+  /// @cost  O(tokens); without messages and spans O(tokens that are planned)
+  explicit pinned_tokens(const token_state& state, view<const planned_token> planned = {})
       : committed_(state.classes), planned_(planned), any_(state.marked) {
     const auto marks = [](const planned_token& token) {
       return has(token.classes, token_class::message | span_classes);
     };
     any_ = any_ || std::any_of(planned.begin(), planned.end(), marks);
     if (any_ && state.pins.most_question > 0) {
-      question_ = find_question(*this, {0, state.tokens() + planned.size()}, {}, state.pins.most_question).tokens;
+      const index_t first_end = planned.size() > 0 ? state.tokens() + planned.size() : state.prompt_end;
+      question_ = find_question(*this, {0, first_end}, state.ended_later_prompts(), state.pins.most_question).tokens;
     }
   }
 

@@ -130,8 +130,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
   if (core.policy.zone.prompt || (!accumulates && kept >= end)) return;  // nothing of a pinned prompt can go
   const index_t first = accumulates ? item.first : end - core.policy.evict.observed(end);
   const bool evicts = item.prompt_ends && kept < end;
-  const pinned_tokens pinned =
-      evicts ? pinned_tokens(state, core.step.first_tokens(item, item.tokens)) : pinned_tokens();
+  const pinned_tokens pins = evicts ? pinned_tokens(state, core.step.first_tokens(item, item.tokens)) : pinned_tokens();
   const executor workers = core.threads_for(std::int64_t{end - first} * end);
   for_each_piece(workers, model.kv_heads, [&](index_t kv_head, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
@@ -141,7 +140,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
     });
     if (!evicts) return;
     memory.choose(core.policy.evict, memory.all_sums(model.group(), end), end - first, core.policy.zone.sinks,
-                  state.kept_positions(layer * model.kv_heads + kv_head, kept), pinned);
+                  state.kept_positions(layer * model.kv_heads + kv_head, kept), pins);
   });
   if (evicts) state.kept_each.pending = kept;
 }

@@ -81,14 +81,13 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
 /// One KV lane evicts what the `queries` queries just observed in `memory` attend least; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
-                  index_t queries, observation& memory) {
+                  index_t queries, const pinned_tokens& pins, observation& memory) {
   const shape& model = core.sizes.model;
   const index_t kv_lane = layer * model.kv_heads + kv_head;
   const slot_map before = state.slots_of(kv_lane);
   const view<index_t> slots = memory.kept(kept);
   memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
-                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pinned_tokens(state),
-                before);
+                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pins, before);
   move_kv_lane(core, state, layer, kv_head, slots);
   move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
   const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
@@ -117,6 +116,7 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   const index_t kept = pinned + core.policy.evict.kept(held - pinned);
   if (core.sizes.carried == 0 && kept >= held) return false;
   const token_range positions{state.tokens() - core.sizes.noted, state.tokens()};
+  const pinned_tokens pins = kept < held ? pinned_tokens(state) : pinned_tokens();
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
   for_each_piece(workers, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
@@ -125,7 +125,7 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
     const index_t kv_head = kv_lane % model.kv_heads;
     observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
                     [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
-    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, core.sizes.noted, memory);
+    if (kept < held) evict_tokens(core, state, layer, kv_head, kept, core.sizes.noted, pins, memory);
   });
   observed(core, state, kept);
   return kept < held;
@@ -160,6 +160,7 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
     if (t < item.first) return view<const float, 2>(state.last_queries.at(t, 0, layer));
     return view<const float, 2>(core.prompt_queries.at(item.remembered + t - remembered_from, 0, layer));
   };
+  const pinned_tokens pins = kept < held ? pinned_tokens(state) : pinned_tokens();
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{positions.size()} * held * core.sizes.model.layers);
   for_each_piece(workers, kept < held ? core.sizes.model.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
@@ -171,7 +172,7 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
       observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
                       [&](index_t t) { return query(t, layer); });
     }
-    evict_tokens(core, state, layer, kv_head, kept, positions.size(), memory);
+    evict_tokens(core, state, layer, kv_head, kept, positions.size(), pins, memory);
   });
   observed(core, state, kept);
   return kept < held;
