@@ -67,11 +67,15 @@ class named_spans {
   void remove_everywhere(std::int32_t p0, std::int32_t p1) {
     for (auto& [id, all] : spans_) remove(id, p0, p1);
   }
-  /// A prompt has ended: so have spans that go on to its end.
-  void end_prompt(std::int32_t id) {
+  /// Tokens up to a position are held. Nothing of it can fail.
+  /// @param prompt_ends  with them: so do spans that go on to its end
+  void pass(std::int32_t id, std::int32_t position, bool prompt_ends) {
     const auto all = spans_.find(id);
     if (all == spans_.end()) return;
-    std::erase_if(all->second, [](const named_span& span) { return span.last == named_span::prompt_end; });
+    for (named_span& span : all->second) span.first = (std::max)(span.first, position + 1);
+    std::erase_if(all->second, [&](const named_span& span) {
+      return span.first >= span.last || (prompt_ends && span.last == named_span::prompt_end);
+    });
   }
   void forget(std::int32_t id) { spans_.erase(id); }
   void clear() { spans_.clear(); }

@@ -114,8 +114,7 @@ struct zoomr_ggml {
     for (const graph_item& item : tokens.items) {
       std::vector<std::int32_t>& positions = held.find(item.id)->positions;
       positions.insert(positions.end(), item.positions.begin(), item.positions.end());
-      spans.remove(item.id, 0, item.positions.back() + 1);
-      if (item.prompt_ends) spans.end_prompt(item.id);
+      spans.pass(item.id, item.positions.back(), item.prompt_ends);
     }
   }
 
