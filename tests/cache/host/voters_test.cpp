@@ -185,7 +185,7 @@ TEST_CASE("one voter alone decides, and a query is heard as long as it is among 
 }
 
 TEST_CASE("an entropy of exactly the bound is sure, one unit more is not, and a tie with none goes to the segment") {
-  // Three pages whose keys are alike, of which a query sees each with the same share.
+  // Pages whose keys are alike: a query pays the same attention to each.
   constexpr shape tiny{1, 1, 1, 8};
   const auto policy =
       zoomr::compose(zoomr::fixed_pages{.longest = 4}, zoomr::key_mass{}, zoomr::head_posterior{.queries = 1},
