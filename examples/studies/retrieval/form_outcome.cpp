@@ -16,7 +16,7 @@ std::optional<double> mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-std::string shown(std::optional<double> value, int digits, double factor = 1) {
+std::string in_cell(std::optional<double> value, int digits, double factor = 1) {
   return value ? fixed(factor * *value, digits) : "-";
 }
 
@@ -93,9 +93,9 @@ std::vector<std::string> form_tally::cells(const std::string& policy, const std:
           std::to_string(problems_),
           fixed(100 * mean(right_), 1),
           fixed(100 * between.low, 0) + " - " + fixed(100 * between.high, 0),
-          shown(found(), 1, 100),
-          shown(entropy(), 2),
-          shown(gated(), 1, 100),
+          in_cell(found(), 1, 100),
+          in_cell(entropy(), 2),
+          in_cell(gated(), 1, 100),
           fixed(mean(attended_), 0),
           fixed(mean(prompt_), 0),
           fixed(mean(peak_) / 1024, 0)};
@@ -123,10 +123,10 @@ std::vector<std::string> form_tally::entropy_titles() {
 std::vector<std::string> form_tally::entropy_cells(const std::string& policy) const {
   return {policy,
           std::to_string(hits_.size()),
-          shown(mean_of(hits_), 2),
+          in_cell(mean_of(hits_), 2),
           std::to_string(misses_.size()),
-          shown(mean_of(misses_), 2),
-          shown(area_under_curve(misses_, hits_), 3)};
+          in_cell(mean_of(misses_), 2),
+          in_cell(area_under_curve(misses_, hits_), 3)};
 }
 json form_tally::entropy_document(const std::string& policy) const {
   json row = {{"policy", policy}, {"found", hits_.size()}, {"missed", misses_.size()}};

@@ -41,7 +41,7 @@ class form_writer {
   form_writer(scene& on, const forms_options& given, const contender& policy, const perplexity::prefill& prompt,
               const form_problem& asked)
       : on_(on), asked_(asked), prompt_logits_(prompt.logits()) {
-    on.net.set_voters(policy.voters, policy.voter_keys);
+    on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
     open(given, policy, prompt);
     if (policy.choice.name != "oracle") return;
     needed_ = needed_segments();  // known once the prompt is cut

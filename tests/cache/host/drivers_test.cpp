@@ -48,6 +48,7 @@ struct adventures {
   index_t into_prompt = 0;
   index_t refused = 0;
   std::int64_t second_passes = 0;
+  std::int64_t unsure = 0, sure = 0;  // choices of texts with a bound
 };
 
 template <class Player>
@@ -139,11 +140,15 @@ adventures check_drivers(const char* name, const Policy& policy, const shape& of
   adventures met;
   for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
     const tape says = tape_of(seed, of);
-    player_type plain(of, policy, limits_for(tokens + 8));
+    zoomr::config limits = limits_for(tokens + 8);
+    if (seed % 2 == 0) limits.voters_unsure = seed % 3 == 1 ? 0.6f : 5.0f;  // of peaked numbers, or of others
+    player_type plain(of, policy, limits);
     plain.open(says);
     plain.play_plainly();
+    const zoomr::statistics counted = plain.cache.stats(plain.at(0).seq);
+    met.unsure += counted.unsure, met.sure += seed % 2 == 0 ? counted.refreshes - counted.unsure : 0;
     const auto check = [&](const char* driver, auto drive) {
-      player_type driven(of, policy, limits_for(tokens + 8));
+      player_type driven(of, policy, limits);
       driven.open(says);
       dice random(seed * 7919);
       drive(driven, random, met);
@@ -175,6 +180,8 @@ TEST_CASE("chunks, drafts, rollbacks and dropped steps change no bit of what com
     CHECK((evicts_prompt ? met.refused : met.into_prompt) > 0);
     if (!evicts_prompt) CHECK(met.refused == 0);
     CHECK((met.second_passes > 0) == policy.refresh.second_pass);
+    CHECK((met.unsure > 0) == zoomr::gated_aggregator<decltype(policy.aggregate)>);
+    if (met.unsure > 0) CHECK(met.sure > 0);
   });
 }
 
