@@ -33,7 +33,7 @@ std::vector<index_t> chosen_by(scene& on, const lesson& from, std::size_t layer,
                                const scoring_queries& scoring) {
   std::vector<float> weights(on.config.layers * on.config.heads);
   weights[layer * on.config.heads + head] = 1;
-  on.net.set_voters(weights, zoomr::voter_storage::as_cache);
+  on.net.set_voters(weights, {}, zoomr::voter_storage::as_cache);
   const auto policy =
       zoomr::compose(zoomr::sentences{}, zoomr::key_mass{},
                      zoomr::head_posterior{.queries = scoring.last, .question = scoring.question ? 128 : 0},
