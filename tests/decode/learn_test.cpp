@@ -171,6 +171,23 @@ TEST_CASE("none of these wins where no head finds anything, and there alone") {
   CHECK_THROWS(learn(some(list), heads));
 }
 
+TEST_CASE("weights that find nothing at first do not leave everything to none") {
+  // Of many heads one looks at what is needed, hardly more than others look at anything.
+  constexpr std::size_t heads = 60, segments = 40, good = 3;
+  random_bits random(47);
+  std::vector<example> list;
+  for (int i = 0; i < 40; ++i) {
+    const std::size_t target = random() % segments;
+    list.push_back(noisy(i, heads, segments, {}, random));
+    if (i % 5 == 0) continue;
+    list.back().needed = {target};
+    look(list.back(), good, target, -0.9f);
+  }
+  const found result = summary(judge_halves(list, heads, {}).choices, 100);
+  CHECK(result.first == 1);
+  CHECK(result.gated < 0.3);
+}
+
 TEST_CASE("where several are needed the objective of each finds all, that of any what is found most easily") {
   // One head sees one of the two; two heads together see both, less clearly.
   constexpr std::size_t heads = 3;

@@ -48,10 +48,10 @@ likelihood::likelihood(const std::vector<const example*>& examples, std::size_t 
 
 // visit(share of the example, logit of a target and of none in part, the target's part of it, its segments by part)
 template <class Visit>
-void likelihood::each_target(std::size_t of_example, double none, objective goal, Visit visit) const {
+void likelihood::each_target(std::size_t of_example, double none, objective goal, double part, Visit visit) const {
   const example& sample = *examples_[of_example];
   const std::vector<double>& logits = logits_[of_example];
-  const double in_part = none + std::log(part_of_none);
+  const double in_part = part > 0 ? none + std::log(part) : no_class;
   if (goal == objective::each) {
     const double share = 1.0 / static_cast<double>(sample.needed.size());
     for (const std::size_t id : sample.needed) {
@@ -68,10 +68,10 @@ void likelihood::each_target(std::size_t of_example, double none, objective goal
   });
 }
 
-double likelihood::slope_of_none(std::size_t of_example, double none, objective goal) const {
+double likelihood::slope_of_none(std::size_t of_example, double none, objective goal, double part) const {
   double target = 1;
   if (!examples_[of_example]->needed.empty()) {
-    each_target(of_example, none, goal,
+    each_target(of_example, none, goal, part,
                 [&](double share, double, double part_of_segments, auto) { target -= share * part_of_segments; });
   }
   return target - std::exp(none - log_sum(log_sums_[of_example], none));
@@ -84,27 +84,27 @@ void likelihood::pass(const std::vector<double>& weights) {
   }
 }
 
-slopes likelihood::at(const std::vector<double>& weights, double none, objective goal) {
+slopes likelihood::at(const std::vector<double>& weights, double none, objective goal, double part) {
   pass(weights);
   slopes found{.heads = std::vector<double>(weights.size())};
   std::vector<double> missing;  // [segments]  what the probability should be, less what it is
   for (std::size_t i = 0; i < examples_.size(); ++i) {
     const example& sample = *examples_[i];
-    const double part = sample.weight / weight_, total = log_sum(log_sums_[i], none);
+    const double weight = sample.weight / weight_, total = log_sum(log_sums_[i], none);
     missing.clear();
     for (const double logit : logits_[i]) missing.push_back(-std::exp(logit - total));
     if (sample.needed.empty()) {
-      found.value += part * (none - total);
+      found.value += weight * (none - total);
     } else {
-      each_target(i, none, goal, [&](double share, double logit_of_target, double part_of_segments, auto visit) {
-        found.value += part * share * (logit_of_target - total);
+      each_target(i, none, goal, part, [&](double share, double logit_of_target, double part_of_segments, auto visit) {
+        found.value += weight * share * (logit_of_target - total);
         visit([&](std::size_t id, double of_segments) { missing[id] += share * part_of_segments * of_segments; });
       });
     }
-    found.none += part * slope_of_none(i, none, goal);
+    found.none += weight * slope_of_none(i, none, goal, part);
     for (std::size_t id = 0; id < sample.segments; ++id) {
       if (std::abs(missing[id]) < 1e-12) continue;
-      const double step = part * missing[id];
+      const double step = weight * missing[id];
       const float* const share = &by_head_[i][id * weights.size()];
       for (std::size_t head = 0; head < weights.size(); ++head) found.heads[head] += step * double{share[head]};
     }
@@ -112,7 +112,7 @@ slopes likelihood::at(const std::vector<double>& weights, double none, objective
   return found;
 }
 
-double likelihood::best_none(const std::vector<double>& weights, objective goal) {
+double likelihood::best_none(const std::vector<double>& weights, objective goal, double part) {
   if (weight_of_none_ == 0) return no_class;
   if (weight_of_none_ == weight_) throw std::invalid_argument("no example needs a segment");
   pass(weights);
@@ -123,7 +123,7 @@ double likelihood::best_none(const std::vector<double>& weights, objective goal)
     const double middle = (low + high) / 2;
     double derivative = 0;
     for (std::size_t i = 0; i < examples_.size(); ++i) {
-      derivative += examples_[i]->weight * slope_of_none(i, middle, goal);
+      derivative += examples_[i]->weight * slope_of_none(i, middle, goal, part);
     }
     (derivative > 0 ? low : high) = middle;
   }
@@ -144,7 +144,8 @@ voter_weights learn(const std::vector<const example*>& examples, std::size_t hea
   std::vector<double> weights(heads, 0.02);
   std::fill_n(weights.begin(), std::min(how.left_out, heads), 0.0);
   for (int round = 0; round < how.rounds; ++round) {
-    const slopes up = on.at(weights, on.best_none(weights, how.goal), how.goal);
+    const double part = round < how.rounds / 3 ? 0 : part_of_none;
+    const slopes up = on.at(weights, on.best_none(weights, how.goal, part), how.goal, part);
     for (std::size_t head = how.left_out; head < heads; ++head) {
       weights[head] = std::max(0.0, weights[head] + how.rate * (up.heads[head] - how.penalty));
     }

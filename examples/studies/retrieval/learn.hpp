@@ -73,18 +73,19 @@ class likelihood {
   /// @pre   one at least, with a weight
   likelihood(const std::vector<const example*>& examples, std::size_t heads);
 
+  /// @param part  what none counts where something is needed
   /// @cost  heads * segments of all examples
-  slopes at(const std::vector<double>& weights, double none, objective goal);
+  slopes at(const std::vector<double>& weights, double none, objective goal, double part = part_of_none);
   /// A logit of none at which the likelihood is largest, in one place at least. Without examples in which nothing is
   /// needed there is no such class.
   /// @throws std::invalid_argument  nothing is needed in any of them
-  double best_none(const std::vector<double>& weights, objective goal);
+  double best_none(const std::vector<double>& weights, objective goal, double part = part_of_none);
 
  private:
   void pass(const std::vector<double>& weights);
-  double slope_of_none(std::size_t of_example, double none, objective goal) const;
+  double slope_of_none(std::size_t of_example, double none, objective goal, double part) const;
   template <class Visit>
-  void each_target(std::size_t of_example, double none, objective goal, Visit visit) const;
+  void each_target(std::size_t of_example, double none, objective goal, double part, Visit visit) const;
 
   const std::vector<const example*>& examples_;
   double weight_ = 0;                        // of all examples
@@ -99,6 +100,9 @@ std::vector<double> posterior(const example& from, const voter_weights& weights)
 
 /// @param examples  all with the same number of heads, one at least in which something is needed
 /// @return  weights below 1e-3 are 0
+///
+/// In the first third of the rounds none does not count where something is needed: weights that have found nothing yet
+/// would leave everything to it.
 /// @cost    rounds * heads * segments of all examples
 voter_weights learn(const std::vector<const example*>& examples, std::size_t heads, const learning& how = {});
 

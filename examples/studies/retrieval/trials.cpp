@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trials.hpp"
 
-#include <algorithm>  // std::ranges::any_of, std::ranges::stable_sort
+#include <algorithm>  // std::ranges::any_of, std::ranges::find, std::ranges::stable_sort, std::rotate
 #include <utility>    // std::move
 
 namespace decode::retrieval {
@@ -39,6 +39,15 @@ std::vector<trial> try_ways(const std::vector<example>& examples, std::size_t he
     if (first_layer > 0 && first_layer < heads) add(goal, 0);
   }
   std::ranges::stable_sort(tried, {}, &trial::bits);
+  const auto best_of = [&](objective goal) {
+    return std::ranges::find(tried, goal, [](const trial& way) { return way.how.goal; });
+  };
+  const auto in_set = [](const trial& way) { return summary(way.choices, no_class).in_set; };
+  if (several) {
+    const auto each = best_of(objective::each), any = best_of(objective::any);
+    const auto best = in_set(*each) < in_set(*any) ? any : each;
+    std::rotate(tried.begin(), best, best + 1);
+  }
   return tried;
 }
 

@@ -27,7 +27,8 @@ std::vector<const example*> some(const std::vector<example>& examples, int half 
 trial judge_halves(const std::vector<example>& examples, std::size_t heads, const learning& how);
 
 /// All ways that can differ: either objective where several segments are needed, with the heads of the first layer and
-/// without. That with the fewest bits is first.
+/// without. The best is first: the objective that has more of what is needed in its sets, with the layers that make
+/// fewer bits.
 /// @param first_layer  heads of the first layer, the first ones; 0: the model's first layer is not among those that
 ///                     are learnt of
 /// @pre   as of `judge_halves`
