@@ -157,7 +157,7 @@ TEST_CASE("each policy's figures are those of a naive replay, its statistics tho
   std::vector<float> voters(at(model.layers * model.heads));
   voters[3] = 2, voters[9] = 1;
   settings shared;
-  shared.voters = voters;
+  shared.voters.weights = voters;
   const auto names = policies({"full", "window@40", "h2o@64", "sentence_kv@48", "zoomr_second_pass", "zoomr_voters",
                                "quest@64+zones.dense_layers=1"});
   const std::vector<replay_result> results = play(from, names, plenty, shared);
