@@ -104,24 +104,26 @@ TEST_CASE("what heads make of a lesson is what the policy of voters finds") {
   scene_options asked = asked_for();
   asked.tasks = {};
   scene on(asked);
-  const form_maker asks(asked.directory, on.words, asked.texts);
-  const form as = form_named("later");
-  lesson from = lesson_of(on.words, as, asks.make(as, fact_half::measuring, 1000, 3));
-  const auto expect_alike = [&](std::size_t layer, std::size_t head, const scoring_queries& scoring) {
-    const std::vector<index_t> begins = chosen_by(on, from, layer, head, scoring);
-    // What is needed is said to be what was chosen, so that its column is known.
-    for (std::size_t i = 0; i < begins.size(); ++i) from.moments[i].needed = {begins[i]};
-    const std::vector<example> found = record(on, from, {scoring}, [](std::size_t) {}).front();
-    REQUIRE(found.size() == from.moments.size());
-    for (const example& item : found) {
-      REQUIRE(item.needed.size() == 1);
-      REQUIRE(item.log_share.size() == on.config.layers * on.config.heads * item.segments);
-      const float* const shares = &item.log_share[(layer * on.config.heads + head) * item.segments];
-      CHECK(shares[item.needed[0]] == *std::max_element(shares, shares + item.segments));
-    }
-  };
-  expect_alike(0, 1, {.last = 16});
-  expect_alike(2, 3, {.last = 100});
+  lesson from;  // two prompts, and what is written behind each
+  std::string text;
+  for (int i = 0; i < 9; ++i) text += "The prince of the " + coined(i) + " looked at the garden. ";
+  from.text = on.words.encode(text);
+  from.prompts = {{0, 300}, {310, 370}};
+  from.moments = {{300, {}}, {305, {}}, {370, {}}, {372, {}}, {380, {}}};
+  REQUIRE(from.text.size() > 380);
+  constexpr std::size_t layer = 2, head = 3;
+  const scoring_queries scoring{.last = 100};
+  const std::vector<index_t> begins = chosen_by(on, from, layer, head, scoring);
+  // What is needed is said to be what was chosen, so that its column is known.
+  for (std::size_t i = 0; i < begins.size(); ++i) from.moments[i].needed = {begins[i]};
+  const std::vector<example> found = record(on, from, {scoring}, [](std::size_t) {}).front();
+  REQUIRE(found.size() == from.moments.size());
+  for (const example& item : found) {
+    REQUIRE(item.needed.size() == 1);
+    REQUIRE(item.log_share.size() == on.config.layers * on.config.heads * item.segments);
+    const float* const shares = &item.log_share[(layer * on.config.heads + head) * item.segments];
+    CHECK(shares[item.needed[0]] == *std::max_element(shares, shares + item.segments));
+  }
 }
 
 }  // namespace decode::retrieval
