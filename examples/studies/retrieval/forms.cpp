@@ -188,8 +188,8 @@ index_t form_maker::tokens_of(std::string_view text) const {
   return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
 }
 
-// The token of a passage that a byte lies in, the first or the last one of its word: it is the last token of the text
-// up to there. A part of a word may be more tokens than the word, and a blank line other ones where no word follows.
+// The token of a passage that one of its bytes lies in: the last one of the text up to there, since a blank line before
+// a word may be other tokens than one at the end. The byte ends a word, whose parts may be more tokens than all of it.
 index_t form_maker::token_at(std::string_view text, std::size_t byte, bool begins) const {
   const encode_options options{.add_special = begins && !chat_, .continues = !begins};
   return static_cast<index_t>(words_.encode(text.substr(0, byte + 1), options).size()) - 1;
@@ -246,9 +246,8 @@ form_maker::document form_maker::write_document(form::material source, const std
   const auto add_row = [&](std::size_t id, const std::string& before, const std::string& after) {
     written.text += before;
     const std::string& value = drawn[id].answers.front();
-    written.text += value;
-    written.evidence[id] = {written.text.size() - 1};
-    written.text += after;
+    written.evidence[id] = {written.text.size() + value.size() - 1};
+    written.text += value + after;
   };
   const auto add_sentence = [&](std::size_t id, const std::string& sentence) {
     written.text += ' ' + sentence;
