@@ -2,7 +2,7 @@
 // Problems of retrieval: what they ask for stands where they say, and nowhere else.
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::sort
+#include <algorithm>  // std::includes, std::sort
 #include <cctype>     // std::isalnum, std::isspace, std::tolower
 #include <map>
 #include <set>
@@ -114,13 +114,20 @@ fs::path chat_checkpoint() {
   return path;
 }
 
+/// What makes problems for a model. Each is made once, unless it is asked for anew.
 struct form_lab {
   tokenizer words;
   form_maker maker;
+  mutable std::map<std::pair<std::string, std::uint64_t>, form_problem> known = {};
 
   explicit form_lab(const fs::path& model) : words(model), maker(model, words, {novel().string()}) {}
-  form_problem make(const std::string& as, std::uint64_t seed, fact_half half = fact_half::measuring) const {
-    return maker.make(form_named(as), half, 4000, seed);
+  form_problem anew(const std::string& as, std::uint64_t seed, fact_half half = fact_half::measuring) const {
+    return maker.make(form_named(as), half, 1000, seed);
+  }
+  const form_problem& make(const std::string& as, std::uint64_t seed) const {
+    const auto [at, added] = known.try_emplace({as, seed});
+    if (added) at->second = anew(as, seed);
+    return at->second;
   }
   std::string text(const form_problem& asked, std::size_t begin, std::size_t end) const {
     const std::vector<token_id> tokens = asked.tokens();
@@ -131,6 +138,15 @@ struct form_lab {
     return text(asked, static_cast<std::size_t>(asked.question.first), static_cast<std::size_t>(asked.question.last));
   }
 };
+
+const form_lab& chat_lab() {
+  static const form_lab lab(chat_checkpoint());
+  return lab;
+}
+const form_lab& plain_lab() {
+  static const form_lab lab(bytes_checkpoint);
+  return lab;
+}
 
 /// The fact that a problem asks for, by its first answer; of keys there is none.
 const fact* fact_of(const form_problem& asked) {
@@ -351,37 +367,42 @@ TEST_CASE("what is needed next changes as answers are written") {
 
 TEST_CASE("facts: the answer stands where it must, and is no other fact's; the paraphrase has other words") {
   REQUIRE(facts().size() % 2 == 0);
-  for (const fact& told : facts()) {
+  std::vector<std::set<std::string>> words;
+  for (const fact& told : facts())
+    words.push_back(content_words(std::string(told.sentence) + ' ' + told.first + ' ' + told.second));
+  for (std::size_t id = 0; id < facts().size(); ++id) {
+    const fact& told = facts()[id];
     CAPTURE(std::string(told.sentence));
     const std::string answers = told.answers, first = answers.substr(0, answers.find('|'));
     CHECK(times(told.sentence, first) == 1);
     CHECK(times(told.second, first) == 1);
     for (std::size_t begin = 0; begin < answers.size();) {
       const std::string answer = answers.substr(begin, answers.find('|', begin) - begin);
-      for (const char* const text : {told.question, told.paraphrase, told.first, told.key})
-        CHECK(!is_answered(text, {answer}));
-      for (const fact& other : facts()) {
-        if (&other == &told) continue;
-        CHECK(!is_answered(std::string(other.sentence) + other.first + ' ' + other.second, {answer}));
+      CAPTURE(answer);
+      CHECK(!is_answered(std::string(told.question) + told.paraphrase + ' ' + told.first + ' ' + told.key, {answer}));
+      const std::set<std::string> parts = content_words(answer);
+      for (std::size_t other = 0; other < words.size(); ++other) {
+        const bool has = std::includes(words[other].begin(), words[other].end(), parts.begin(), parts.end());
+        if (has) CHECK(other == id);
       }
       begin += answer.size() + 1;
     }
-    std::set<std::string> said = content_words(told.sentence), asked = content_words(told.paraphrase);
+    std::set<std::string> said = content_words(told.sentence);
     for (const char* const common :
          {"a",  "by", "did", "do",  "does", "for", "from", "has", "have",  "he", "his", "into",
           "it", "on", "to",  "was", "with", "who", "one",  "her", "where", "s",  "at",  "and"})
       said.erase(common);
-    for (const std::string& word : asked) CHECK(!said.contains(word));
+    for (const std::string& word : content_words(told.paraphrase)) CHECK(!said.contains(word));
   }
 }
 
 TEST_CASE("forms: what is needed is where it is said to be, and so are the question and the messages") {
-  const form_lab chat(chat_checkpoint()), plain(bytes_checkpoint);
+  const form_lab &chat = chat_lab(), &plain = plain_lab();
   for (const form_lab* lab : {&chat, &plain}) {
-    for (std::string as : names_of_forms()) {
-      if (as == "nothing") continue;
+    for (const std::string& as : names_of_forms()) {
+      if (as == "nothing" || (lab == &plain && as != "plain" && as != "later")) continue;
       CAPTURE(as);
-      const form_problem asked = lab->make(as, 3);
+      const form_problem& asked = lab->make(as, 5);
       const fact* const told = fact_of(asked);
       const std::string text = lab->text(asked), question = lab->question(asked);
       REQUIRE((as == "keys") == (told == nullptr));
@@ -407,33 +428,34 @@ TEST_CASE("forms: what is needed is where it is said to be, and so are the quest
   }
   // Where a part of a word is more tokens than the word.
   const form_lab merging(fixture("tokenizers/qwen2"));
-  for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    const form_problem asked = merging.make("plain", seed);
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    const form_problem asked = merging.maker.make(form_named("plain"), fact_half::measuring, 900, seed);
     const std::string sentence = fact_of(asked)->sentence;
     CAPTURE(sentence);
     const std::string up_to = merging.text(asked, 0, static_cast<std::size_t>(asked.evidence[0]) + 1);
     CHECK(up_to.ends_with(sentence.substr(0, sentence.size() - 1)));
-    CHECK(merging.question(asked) == fact_of(asked)->question);
+    const std::string question = merging.question(asked);
+    CHECK(question.substr(question.starts_with(' ') ? 1 : 0) == fact_of(asked)->question);  // one token with the blank
   }
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const form_problem asked = plain.maker.make(form_named("plain"), fact_half::measuring, 1500, seed);
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const form_problem asked = plain.anew("plain", seed);
     CHECK(asked.evidence[0] + 160 < asked.question.first);
   }
-  const form_problem own = chat.make("plain", 3);
+  const form_problem& own = chat.make("plain", 5);
   REQUIRE(own.ranges.size() == 3);
   CHECK(chat.text(own, own.ranges[0].begin, own.ranges[0].end) == "<|im_start|>system\nBe kind.<|im_end|>\n");
   CHECK(chat.text(own, own.ranges[2].begin, own.ranges[2].end) == "<|im_start|>assistant\n");
   CHECK(own.ranges[2].end == own.prompt.size());
-  CHECK(plain.make("plain", 3).ranges.empty());
-  CHECK(plain.text(plain.make("plain", 3)).ends_with("?\nAnswer:"));
+  CHECK(plain.make("plain", 5).ranges.empty());
+  CHECK(plain.text(plain.make("plain", 5)).ends_with("?\nAnswer:"));
 }
 
 TEST_CASE("forms: each differs from the plain one in what its name says") {
-  const form_lab lab(chat_checkpoint());
+  const form_lab& lab = chat_lab();
   const std::string plain = lab.text(lab.make("plain", 5)), system = "<|im_start|>system\nBe kind.<|im_end|>\n";
   REQUIRE(plain.starts_with(system));
   CHECK(lab.text(lab.make("no_system", 5)) == plain.substr(system.size()));
-  const form_problem bare = lab.make("no_system", 5);
+  const form_problem& bare = lab.make("no_system", 5);
   CHECK(bare.ranges.size() == 2);
   CHECK(lab.text(bare, bare.ranges[0].begin, bare.ranges[0].end).starts_with("<|im_start|>user\n"));
   CHECK(lab.text(lab.make("long_system", 5)).find("reading assistant") != std::string::npos);
@@ -454,7 +476,7 @@ TEST_CASE("forms: each differs from the plain one in what its name says") {
     CHECK(times(text, question) == (as == "both" ? 2 : 1));
     CHECK((lab.make(as, 5).question.first > lab.make(as, 5).evidence[0]) == (as == "both"));
   }
-  const form_problem begun = lab.make("primed", 5), later = lab.make("later", 5);
+  const form_problem &begun = lab.make("primed", 5), &later = lab.make("later", 5);
   CHECK(lab.text(begun) == plain + lab.make("plain", 5).reply);
   CHECK(begun.reply.empty());
   CHECK(begun.ranges.back().end == begun.prompt.size());
@@ -468,14 +490,14 @@ TEST_CASE("forms: each differs from the plain one in what its name says") {
   CHECK(lab.text(lab.make("two+behind40+long_system", 5)).find("reading assistant") != std::string::npos);
   for (const std::string as :
        {"plain", "later", "json", "keys"}) {  // the same each time; the same passage in each form
-    CHECK(lab.make(as, 5).tokens() == lab.make(as, 5).tokens());
+    CHECK(lab.make(as, 5).tokens() == lab.anew(as, 5).tokens());
     CHECK(lab.make(as, 5).tokens() != lab.make(as, 6).tokens());
     const std::string text = lab.text(lab.make(as, 5));
     CHECK(text.substr(document_at(text), 60) == plain.substr(document_at(plain), 60));
   }
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
     const auto number = [](const fact* told) { return told - facts().data(); };
-    CHECK(number(fact_of(lab.make("plain", seed, fact_half::learning))) % 2 == 0);
+    CHECK(number(fact_of(lab.anew("plain", seed, fact_half::learning))) % 2 == 0);
     CHECK(number(fact_of(lab.make("plain", seed))) % 2 == 1);
     CHECK(lab.text(lab.make("plain", seed)).find("Licence") == std::string::npos);
   }
@@ -488,7 +510,7 @@ TEST_CASE("forms that are none, and documents that are too short, are refused wi
   CHECK(says(why("two+table"), "two and table exclude each other"));
   CHECK(says(why("plain+two"), "plain and two exclude each other"));
   CHECK(why("two+behind40+later+primed") == "no complaint");
-  const form_lab lab(bytes_checkpoint);
+  const form_lab& lab = plain_lab();
   CHECK(says(complaint([&] { lab.maker.make(form_named("plain"), fact_half::measuring, 300, 1); }),
              "a document of 300 tokens holds too few sentences"));
   const tokenizer words(bytes_checkpoint);
