@@ -24,7 +24,10 @@ inline CLI::Validator file_name() {
 inline std::vector<std::string> listed_files(const std::vector<std::string>& said) {
   const auto is_there = [](const std::string& name) {
     std::error_code unknown;
-    return std::filesystem::exists(name, unknown) || std::filesystem::exists(name.substr(name.find('=') + 1), unknown);
+    const std::size_t equals = name.find('=');
+    const bool named = equals < name.find_first_of(",/");  // of "a.txt,NAME=b.txt" the first part has no name
+    return std::filesystem::exists(name, unknown) ||
+           (named && std::filesystem::exists(name.substr(equals + 1), unknown));
   };
   std::vector<std::string> files;
   for (const std::string& name : said) {

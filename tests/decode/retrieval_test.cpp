@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "file_option.hpp"
 #include "retrieval/controls.hpp"
 #include "retrieval/form_outcome.hpp"
 #include "retrieval/outcome.hpp"
@@ -280,6 +281,19 @@ TEST_CASE("outcomes of forms: a file holds what was written to it, and rows have
   CHECK(sums.entropy_cells("p").size() == form_tally::entropy_titles().size());
   CHECK(form_tally{}.cells("p", "plain")[7] == "-");
   CHECK(!form_tally{}.has_entropy());
+}
+
+TEST_CASE("files are listed with commas between them, also behind names; a name may have commas itself") {
+  const scratch folder;
+  const auto file = [&](const std::string& name) { return (folder.path() / name).string(); };
+  for (const char* name : {"a.json", "b.json", "c,d.json"}) write_file(file(name), "{}");
+  using names = std::vector<std::string>;
+  CHECK(listed_files({file("a.json") + ",notes=" + file("b.json")}) ==
+        names{file("a.json"), "notes=" + file("b.json")});
+  CHECK(listed_files({"x=" + file("a.json") + ",y=" + file("b.json")}) ==
+        names{"x=" + file("a.json"), "y=" + file("b.json")});
+  CHECK(listed_files({file("c,d.json"), "x=" + file("c,d.json")}) == names{file("c,d.json"), "x=" + file("c,d.json")});
+  CHECK(listed_files({file("a.json") + "," + file("none")}) == names{file("a.json") + "," + file("none")});
 }
 
 }  // namespace decode::retrieval
