@@ -151,20 +151,25 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
   return command;
 }
 
-CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
-  CLI::App* command = app.add_subcommand("retrieval", "what is asked for lies in a long prompt: is it found?");
-  add_scene(command, given.of);
+/// Policies, and the weights of the heads that vote under them.
+void add_contenders(CLI::App* command, std::vector<std::string>& policies, std::vector<std::string>& voters) {
   command
-      ->add_option("--policies,--policy", given.policies,
+      ->add_option("--policies,--policy", policies,
                    "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] "
                    "and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command
-      ->add_option("--voters", given.voters,
+      ->add_option("--voters", voters,
                    "weights of the heads that vote, FILE, or NAME=FILE for policies with +voters=NAME; default: "
                    "voters.json beside the model. +voter_keys=q8_0 rounds the keys that they read")
       ->check(file_name());
+}
+
+CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
+  CLI::App* command = app.add_subcommand("retrieval", "what is asked for lies in a long prompt: is it found?");
+  add_scene(command, given.of);
+  add_contenders(command, given.policies, given.voters);
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file")->check(file_name());
@@ -185,19 +190,9 @@ CLI::App* add_forms(CLI::App& app, retrieval::forms_options& given) {
                    "keys, primed, later; also several with + between, as two+behind40")
       ->delimiter(',')
       ->capture_default_str();
-  command
-      ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] "
-                   "and random_eviction[@budget]")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_contenders(command, given.policies, given.voters);
   command->add_option("--set", given.settings,
                       "component.field=value, for all policies but full and controls; each must have it");
-  command
-      ->add_option("--voters", given.voters,
-                   "weights of the heads that vote, FILE, or NAME=FILE for policies with +voters=NAME; default: "
-                   "voters.json beside the model")
-      ->check(file_name());
   command->add_option("--problems", given.scene.problems, "of each form")
       ->transform(number_in(1, 1 << 20))
       ->capture_default_str();

@@ -64,6 +64,11 @@ std::string contender::voters_in_words() const {
   return words;
 }
 
+void name_voters(named_files& files, const std::string& directory, const std::vector<std::string>& voters) {
+  files.reads("--voters", voters_file(directory, {}));
+  for (const std::string& file : voters) files.reads("--voters", file.substr(file.find('=') + 1));
+}
+
 std::vector<contender> read_contenders(const std::vector<std::string>& specs, const std::vector<std::string>& files,
                                        const model_config& c) {
   const weight_tables tables = read_tables(files, c);

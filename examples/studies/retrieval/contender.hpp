@@ -10,6 +10,7 @@
 #include <vector>  // std::vector
 
 #include "../../decode/config.hpp"
+#include "../../decode/named_files.hpp"
 #include "../../decode/policy_choice.hpp"
 
 namespace decode::retrieval {
@@ -25,6 +26,9 @@ struct contender {
   /// What is measured depends on: "17 voters of weight 8.123, their keys in q8_0". Without votes it is empty.
   std::string voters_in_words() const;
 };
+
+/// Names the files of weights that contenders may have: those of --voters, and what stands beside the model.
+void name_voters(named_files& files, const std::string& directory, const std::vector<std::string>& voters);
 
 /// @param specs  policies and controls
 /// @param files  of weights: FILE or NAME=FILE

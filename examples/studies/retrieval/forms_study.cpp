@@ -356,8 +356,7 @@ void run(const forms_options& given) {
   named_files files;
   files.reads_model(given.scene.directory);
   files.reads("--text", given.scene.texts);
-  files.reads("--voters", voters_file(given.scene.directory, {}));
-  for (const std::string& file : given.voters) files.reads("--voters", file.substr(file.find('=') + 1));
+  name_voters(files, given.scene.directory, given.voters);
   files.writes("--resume", given.scene.resume);
   for (const std::string& name : given.forms) form_named(name);  // before the weights, which may take long
   study(given).run();

@@ -179,8 +179,7 @@ void run(const options& given) {
   named_files files;
   files.reads_model(given.of.directory);
   files.reads("--text", given.of.texts);
-  files.reads("--voters", voters_file(given.of.directory, {}));
-  for (const std::string& file : given.voters) files.reads("--voters", file.substr(file.find('=') + 1));
+  name_voters(files, given.of.directory, given.voters);
   files.writes("--resume", given.of.resume), files.writes("--csv", given.csv);
   const std::vector<contender> policies =  // before the weights, which may take long
       read_contenders(given.policies, given.voters, read_config_with_voters(given.of.directory, {}));

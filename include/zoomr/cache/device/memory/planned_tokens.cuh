@@ -48,9 +48,8 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
 }
 
 /// The last token that was committed of an item whose commit makes its choice: at the end of a prompt, or where it has
-/// waited. Scored are
-/// the segments of after the item, on what is left after eviction. Its queries are stored by sequence
-/// (common_arrays::choice_queries), so that this is its row.
+/// waited. Scored are the segments of after the item, on what is left after eviction. Its queries are stored by
+/// sequence (common_arrays::choice_queries), so that this is its row.
 /// @pre  the item is committed, and the choice that was active still is
 template <class Core>
 device_token choice_at_commit(Core& core, const device_item& item) {
