@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "form_outcome.hpp"
 
-#include <algorithm>  // std::lower_bound, std::sort, std::upper_bound
-#include <numeric>    // std::accumulate
+#include <numeric>  // std::accumulate
+#include <utility>  // std::move
 
 #include <nlohmann/json.hpp>
 
 #include "../../decode/table.hpp"
+#include "judge.hpp"
 
 namespace decode::retrieval {
 namespace {
@@ -47,16 +48,12 @@ form_outcome form_outcome_from(const field& line) {
   return result;
 }
 
-std::optional<double> area_under_curve(std::vector<double> misses, std::vector<double> hits) {
+std::optional<double> area_under_curve(const std::vector<double>& misses, const std::vector<double>& hits) {
   if (misses.empty() || hits.empty()) return std::nullopt;
-  std::sort(hits.begin(), hits.end());
-  double pairs = 0;
-  for (const double entropy : misses) {
-    const auto below = std::lower_bound(hits.begin(), hits.end(), entropy) - hits.begin();
-    const auto up_to = std::upper_bound(hits.begin(), hits.end(), entropy) - hits.begin();
-    pairs += 0.5 * static_cast<double>(below + up_to);
-  }
-  return pairs / (static_cast<double>(misses.size()) * static_cast<double>(hits.size()));
+  std::vector<judged_choice> choices;
+  for (const double entropy : misses) choices.push_back({.needed = 1, .entropy = entropy});
+  for (const double entropy : hits) choices.push_back({.needed = 1, .in_set = 1, .entropy = entropy});
+  return area_of_unsureness(std::move(choices));
 }
 
 void form_tally::add(const form_outcome& result) {

@@ -31,7 +31,7 @@ form_outcome form_outcome_from(const field& line);
 /// How well a larger entropy says that nothing was found: the share of pairs of a miss and a hit in which the miss has
 /// the larger one, ties by half. None where there is no such pair.
 /// @cost  O(n log n)
-std::optional<double> area_under_curve(std::vector<double> misses, std::vector<double> hits);
+std::optional<double> area_under_curve(const std::vector<double>& misses, const std::vector<double>& hits);
 
 /// One policy on all problems of a form, or of several.
 class form_tally {
