@@ -2,7 +2,7 @@
 // A prompt passed once and given to caches: for models with sliding windows too.
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::ranges::count
+#include <algorithm>  // std::ranges::count, std::ranges::equal
 #include <numeric>    // std::iota
 #include <string>
 #include <vector>
@@ -62,6 +62,51 @@ TEST_CASE("layers with a sliding window attend to what is in it, and have a cach
                                                                 given.policy_attended_mean() * (layers - with_window)));
       });
     }
+  }
+}
+
+TEST_CASE("a prompt that begins as another one takes its first chunks from it, with all bits") {
+  model net = load_model(fixture("gemma3"));
+  const std::size_t vocab = net.config().vocab, chunk = prefill::chunk;
+  const std::vector<zoomr::token_class> classes(vocab);
+  std::vector<token_id> ids;
+  for (std::size_t i = 0; i < 3 * chunk + 40; ++i) ids.push_back(static_cast<token_id>((i * i * 5 + i / 7) % vocab));
+  const auto changed_at = [&](std::size_t at, std::size_t size) {
+    std::vector<token_id> other(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size));
+    if (at < size) other[at] = static_cast<token_id>((other[at] + 1) % static_cast<token_id>(vocab));
+    return other;
+  };
+  for (const prefill::kept_queries kept : {prefill::kept_queries::last, prefill::kept_queries::all}) {
+    const prefill known(
+        net, ids, [](std::size_t) {}, kept);
+    const auto expect_alike = [&](const std::vector<token_id>& other, std::size_t copied) {
+      CAPTURE(other.size());
+      CHECK(known.tokens_alike_with(other) == copied);
+      std::size_t passed = 0;
+      const prefill alone(
+          net, other, [](std::size_t) {}, kept);
+      const prefill from(
+          net, other, [&](std::size_t tokens) { passed = passed == 0 ? tokens : passed; }, kept, &known);
+      CHECK(passed > copied);
+      CHECK(passed <= copied + chunk);
+      CHECK(std::ranges::equal(alone.logits(), from.logits()));
+      with_policy({"snapkv", 64, {}}, [&](const auto& policy) {
+        const auto size = static_cast<index_t>(other.size()) + 4;
+        session a(net, policy, 1, size, classes), b(net, policy, 1, size, classes);
+        a.with_cache([&](auto& cache) { alone.replay(cache, a.at(0)); });
+        b.with_cache([&](auto& cache) { from.replay(cache, b.at(0)); });
+        for (token_id next = 1; next < 4; ++next) {
+          a.advance({&next, 1}), b.advance({&next, 1});
+          CHECK(std::ranges::equal(a.logits(0), b.logits(0)));
+        }
+      });
+    };
+    expect_alike(changed_at(3 * chunk + 39, 3 * chunk + 40), 2 * chunk);  // another last token
+    expect_alike(changed_at(2 * chunk, 3 * chunk), 2 * chunk);            // of another length
+    expect_alike(changed_at(2 * chunk - 1, 3 * chunk + 40), chunk);       // in its second chunk
+    expect_alike(changed_at(0, 3 * chunk + 40), 0);
+    expect_alike(changed_at(9999, chunk), 0);      // one chunk, its last one
+    expect_alike(changed_at(9999, chunk + 2), 0);  // cut elsewhere
   }
 }
 

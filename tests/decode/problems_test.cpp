@@ -2,7 +2,7 @@
 // Problems of retrieval: what they ask for stands where they say, and nowhere else.
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::includes, std::sort
+#include <algorithm>  // std::includes, std::ranges::mismatch, std::sort
 #include <cctype>     // std::isalnum, std::isspace, std::tolower
 #include <map>
 #include <set>
@@ -157,6 +157,33 @@ const fact* fact_of(const form_problem& asked) {
 }
 
 }  // namespace
+
+TEST_CASE("the questions about one document are about other facts of it") {
+  const form_lab& lab = chat_lab();
+  for (const char* as : {"plain", "two", "keys", "table", "later"}) {
+    CAPTURE(as);
+    std::vector<form_problem> asked;
+    for (index_t n = 0; n < form_maker::questions; ++n)
+      asked.push_back(lab.maker.make(form_named(as), fact_half::measuring, 1000, 5, n));
+    CHECK(asked[0].prompt == lab.anew(as, 5).prompt);
+    for (std::size_t a = 0; a < asked.size(); ++a) {
+      const std::string text = lab.text(asked[a]);
+      CHECK(text.find(asked[a].answers.front()) != std::string::npos);
+      for (const form_problem& other : asked) {  // its answer stands here too
+        CHECK(text.find(other.answers.front()) != std::string::npos);
+      }
+      for (std::size_t b = 0; b < a; ++b) {
+        CHECK(asked[a].answers != asked[b].answers);
+        CHECK(asked[a].evidence != asked[b].evidence);
+        CHECK(lab.question(asked[a]) != lab.question(asked[b]));
+        // Of the prompts all is alike up to where a question begins.
+        const std::size_t alike = static_cast<std::size_t>(std::ranges::mismatch(asked[a].prompt, asked[b].prompt).in1 -
+                                                           asked[a].prompt.begin());
+        CHECK(alike > 900);
+      }
+    }
+  }
+}
 
 TEST_CASE("each answer stands in the segment that is needed for it, and a problem is the same each time") {
   for (const std::string task :

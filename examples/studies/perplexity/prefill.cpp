@@ -3,7 +3,7 @@
 
 #include <zoomr/math/products.hpp>
 
-#include <algorithm>  // std::fill, std::max_element, std::min
+#include <algorithm>  // std::equal, std::fill, std::max_element
 #include <cmath>      // std::sqrt
 #include <numeric>    // std::iota
 
@@ -70,15 +70,37 @@ struct prefill::own_step {
 template <class Visit>
 void prefill::each_chunk(Visit visit) const {
   for (std::size_t first = 0; first < ids_.size();) {
-    const std::size_t left = ids_.size() - first;
-    const std::size_t count = left <= chunk ? left : std::min(chunk, left - chunk / 2);
+    const std::size_t left = ids_.size() - first, count = chunk_of(left);
     visit(first, count, count == left);
     first += count;
   }
 }
 
+std::size_t prefill::tokens_alike_with(std::span<const token_id> ids) const {
+  std::size_t alike = 0;
+  for (;;) {
+    const std::size_t own_left = ids_.size() - alike, left = ids.size() - alike, count = chunk_of(left);
+    if (own_left <= chunk || left <= chunk || chunk_of(own_left) != count)
+      return alike;  // a last chunk is no one else's
+    if (!std::equal(&ids[alike], &ids[alike] + count, &ids_[alike])) return alike;
+    alike += count;
+  }
+}
+
+void prefill::copy_first(const prefill& known, std::size_t tokens) {
+  const auto copy = [&](const std::vector<float>& from, index_t heads, std::vector<float>& to) {
+    to.assign(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(tokens) * heads * shape_.head_dim);
+  };
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const layer_memory& from = known.layers_[layer];
+    copy(from.keys, shape_.kv_heads, layers_[layer].keys);
+    copy(from.values, shape_.kv_heads, layers_[layer].values);
+    if (kept_ == kept_queries::all) copy(from.queries, shape_.heads, layers_[layer].queries);
+  }
+}
+
 prefill::prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed,
-                 kept_queries kept)
+                 kept_queries kept, const prefill* known)
     : shape_(shape_of(net.config(), net.config().layers)),
       kept_(kept),
       windows_(windows_of(net.config())),
@@ -89,7 +111,10 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
       logits_(net.config().vocab),
       threads_(net.threads()),
       weights_(static_cast<std::size_t>(threads_.threads())) {
+  const std::size_t copied = known == nullptr ? 0 : known->tokens_alike_with(ids);
+  if (copied > 0) copy_first(*known, copied);
   each_chunk([&](std::size_t first, std::size_t count, bool last) {
+    if (first < copied) return;
     own_step step{*this, first, last};
     std::vector<index_t> positions(count), row;
     std::iota(positions.begin(), positions.end(), static_cast<index_t>(first));

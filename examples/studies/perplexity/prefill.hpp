@@ -9,6 +9,7 @@
 #include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
 
+#include <algorithm>   // std::min
 #include <cstddef>     // std::size_t
 #include <cstdint>     // std::uint8_t
 #include <functional>  // std::function
@@ -29,10 +30,14 @@ class prefill {
 
   /// @param ids     [P]  P >= 1
   /// @param passed  called with the number of tokens passed so far
+  /// @param known   of the same model, with the same queries kept: the chunks that both prompts begin with are copied
+  ///                from it, with the bits that they would have
   prefill(model& net, std::span<const token_id> ids, const std::function<void(std::size_t)>& passed,
-          kept_queries kept = kept_queries::last);
+          kept_queries kept = kept_queries::last, const prefill* known = nullptr);
 
   std::size_t tokens() const { return ids_.size(); }
+  /// How many tokens of another prompt it would copy.
+  std::size_t tokens_alike_with(std::span<const token_id> ids) const;
   /// [V]  of the prompt's last token
   std::span<const float> logits() const { return logits_; }
 
@@ -74,8 +79,11 @@ class prefill {
   // [count, N, D]  from token `first` of those that are kept on
   zoomr::view<const float, 3> queries(const layer_memory& memory, std::size_t first, std::size_t count) const;
 
+  // Tokens of the next chunk; `left` are not passed.
+  static std::size_t chunk_of(std::size_t left) { return left <= chunk ? left : std::min(chunk, left - chunk / 2); }
   template <class Visit>
   void each_chunk(Visit visit) const;
+  void copy_first(const prefill& known, std::size_t tokens);
 
   zoomr::shape shape_;
   kept_queries kept_;

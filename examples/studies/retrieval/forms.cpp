@@ -321,14 +321,17 @@ chat_passage form_maker::next(const std::string& content) const {
   return passage;
 }
 
-form_problem form_maker::make(const form& as, fact_half half, index_t tokens, std::uint64_t seed) const {
+form_problem form_maker::make(const form& as, fact_half half, index_t tokens, std::uint64_t seed,
+                              index_t asked_about) const {
   dice random(seed), key_dice(seed + 1);
   const std::vector<asked_fact> drawn = draw_facts(form::material::sentences, half, random);
   const std::vector<asked_fact> told =
       as.source == form::material::keys ? draw_facts(as.source, half, key_dice) : drawn;
   const document read = write_document(as.source, told, tokens, random);
-  const errand& task = errands[static_cast<std::size_t>(half)][below(errands[0].size(), random)];
-  const asked_fact &sought = told[0], &earlier = told[1];
+  const auto number = static_cast<std::size_t>(asked_about), others = static_cast<std::size_t>(questions);
+  const errand& task =
+      errands[static_cast<std::size_t>(half)][(below(errands[0].size(), random) + number) % errands[0].size()];
+  const asked_fact &sought = told[number], &earlier = told[(number + 1) % others];
 
   request last{as.paraphrase ? sought.paraphrase : sought.question, sought.reply, sought.answers};
   if (as.nothing) last = {task.request, task.begun, {task.answer}};
@@ -360,7 +363,7 @@ form_problem form_maker::make(const form& as, fact_half half, index_t tokens, st
   said.add(passage, 0);
   const std::size_t content_at = passage.text.rfind(content);
   if (!as.nothing) {
-    for (const std::size_t byte : read.evidence[0])
+    for (const std::size_t byte : read.evidence[number])
       asked.evidence.push_back(token_at(passage.text, content_at + document_at + byte, true));
   }
   std::size_t from = 0, asked_at = content_at + question_at;  // position of the passage; byte of the question

@@ -19,7 +19,7 @@
 //   later        another question is asked and answered first
 //   nothing      nothing of the document is needed; for learning
 //
-// Problem n has the same passage and asks for the same fact in every form, so that forms can be compared in pairs.
+// The same passage and question are there in every form, so that forms can be compared in pairs.
 #pragma once
 
 #include <zoomr/core/token_range.hpp>
@@ -91,10 +91,14 @@ class form_maker {
   /// @throws input_error  a template that is unknown, a text without enough sentences
   form_maker(const std::filesystem::path& directory, const tokenizer& words, const std::vector<std::string>& texts);
 
+  /// A document can be asked about so often: each question is about another of its facts.
+  static constexpr index_t questions = 4;
+
   /// @param tokens  of the document, about
-  /// @param seed    the same gives the same problem
+  /// @param seed    the same gives the same document
+  /// @param asked   in [0, questions)
   /// @throws input_error  too few tokens
-  form_problem make(const form& as, fact_half half, index_t tokens, std::uint64_t seed) const;
+  form_problem make(const form& as, fact_half half, index_t tokens, std::uint64_t seed, index_t asked = 0) const;
 
   /// What ends an answer, where a template says so.
   std::optional<token_id> end_of_turn() const;

@@ -169,14 +169,14 @@ class forecast {
     const perplexity::prefill passed(on.net, std::span(first.prompt).first(sample), [](std::size_t) {});
     const double steps = static_cast<double>(first.prompt.size()) +
                          static_cast<double>(policies) * static_cast<double>(written + first.said.size()) * 2;
-    say(what + ": about", seconds_since(begin) / static_cast<double>(sample) * steps * static_cast<double>(problems));
+    say(what, seconds_since(begin) / static_cast<double>(sample) * steps * static_cast<double>(problems));
     begin_ = clock::now();
   }
 
   void finish_problem() {
     --left_;
     if (!said_ && left_ > 0)
-      say("one is done; the others take about", seconds_since(begin_) * static_cast<double>(left_));
+      say("one is done; the others take at most", seconds_since(begin_) * static_cast<double>(left_));
     said_ = true;
   }
 
@@ -211,15 +211,18 @@ class study {
   }
 
   void run() {
-    std::vector<std::pair<const form*, index_t>> open;
-    for (const form& as : forms_) {
-      for (index_t number = 0; number < given_.scene.problems; ++number) {
-        make(as, number);  // what cannot be passed is refused before anything is
-        if (!left(as, number).empty()) open.emplace_back(&as, number);
+    std::vector<std::pair<const form*, index_t>> open;  // document by document: most prompts begin as another one does
+    for (index_t first = 0; first < given_.scene.problems; first += form_maker::questions) {
+      const index_t last = std::min(first + form_maker::questions, given_.scene.problems);
+      for (const form& as : forms_) {
+        for (index_t number = first; number < last; ++number) {
+          make(as, number);  // what cannot be passed is refused before anything is
+          if (!left(as, number).empty()) open.emplace_back(&as, number);
+        }
       }
     }
     const std::string what = std::to_string(open.size()) + " problems in " + std::to_string(forms_.size()) +
-                             " forms, each under " + std::to_string(policies_.size()) + " policies";
+                             " forms, each under " + std::to_string(policies_.size()) + " policies: at most";
     forecast remaining(on_, make(forms_.front(), 0), open.size(), what, policies_.size(), given_.written);
     for (const auto& [as, number] : open) {
       examine(*as, number);
@@ -245,8 +248,9 @@ class study {
   }
 
   form_problem make(const form& as, index_t number) const {
-    const std::uint64_t seed = given_.scene.seed * 1000003 + static_cast<std::uint64_t>(number);
-    form_problem asked = maker_.make(as, fact_half::measuring, given_.tokens, seed);
+    const index_t document = number / form_maker::questions;
+    const std::uint64_t seed = given_.scene.seed * 1000003 + static_cast<std::uint64_t>(document);
+    form_problem asked = maker_.make(as, fact_half::measuring, given_.tokens, seed, number % form_maker::questions);
     const std::size_t tokens = asked.tokens().size();
     if (tokens + static_cast<std::size_t>(given_.written) > on_.config.context)
       fail(as.name, ": ", tokens, " tokens and an answer are longer than this model's context of ", on_.config.context);
@@ -264,12 +268,29 @@ class study {
            std::ranges::find(on_.config.eos, id) != on_.config.eos.end();
   }
 
+  /// Passes a prompt about a document, as far as no other one began like it.
+  /// @return  until the next one passes
+  const perplexity::prefill& passed_prompt(index_t document, const std::vector<token_id>& ids, progress& bar) {
+    if (document != document_) passed_.clear();
+    document_ = document, prompt_.reset();
+    const perplexity::prefill* known = nullptr;
+    std::size_t alike = 0;
+    for (const auto& other : passed_) {
+      const std::size_t tokens = other->tokens_alike_with(ids);
+      if (tokens > alike) alike = tokens, known = other.get();
+    }
+    auto prompt = std::make_unique<perplexity::prefill>(
+        on_.net, ids, [&](std::size_t tokens) { bar.at(tokens); }, perplexity::prefill::kept_queries::last, known);
+    const bool others_may_copy_more = ids.size() > alike + 2 * perplexity::prefill::chunk;
+    return others_may_copy_more ? *passed_.emplace_back(std::move(prompt)) : *(prompt_ = std::move(prompt));
+  }
+
   /// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
   void examine(const form& as, index_t number) {
     const form_problem asked = make(as, number);
     const std::vector<const contender*> policies = left(as, number);
     progress bar(as.name + ", problem " + std::to_string(number), asked.prompt.size());
-    const perplexity::prefill prompt(on_.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
+    const perplexity::prefill& prompt = passed_prompt(number / form_maker::questions, asked.prompt, bar);
     std::vector<std::unique_ptr<form_writer>> writers;
     for (const contender* policy : policies)
       writers.push_back(std::make_unique<form_writer>(on_, given_, *policy, prompt, asked));
@@ -348,6 +369,10 @@ class study {
   form_maker maker_;
   std::vector<form> forms_;
   results<form_outcome> done_;
+  // Of one document: prompts that others may begin like, and the last one that began like one of these.
+  index_t document_ = -1;
+  std::vector<std::unique_ptr<perplexity::prefill>> passed_;
+  std::unique_ptr<perplexity::prefill> prompt_;
 };
 
 }  // namespace
