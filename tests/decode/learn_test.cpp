@@ -254,31 +254,38 @@ TEST_CASE("the area is the share of pairs in which what misses is less sure") {
   CHECK(std::isnan(area_of_unsureness({choice(1, 1, 0.5), choice(0, 0, 2)})));
 }
 
-TEST_CASE("the bound is the largest in hundredths that catches the share of misses which is asked for") {
+TEST_CASE("the bound is the smallest in hundredths that gates no more of what finds than is asked for") {
   random_bits random(43);
   for (int round = 0; round < 20; ++round) {
     std::vector<judged_choice> list = random_choices(random, 40);
     for (judged_choice& item : list) item.entropy += 0.003;
-    for (const double share : {0.5, 0.8, 0.95, 1.0}) {
-      const auto caught = [&](double bound) {
+    for (const double share : {0.0, 0.05, 0.2, 0.5}) {
+      const auto gated = [&](double bound) {
         double sum = 0, by = 0;
         for (const judged_choice& item : list) {
-          if (!item.missed()) continue;
+          if (item.needed == 0 || item.missed()) continue;
           by += item.weight, sum += item.gated(bound) ? item.weight : 0;
         }
         return sum / by;
       };
-      const double bound = bound_that_catches(list, share);
-      CHECK(caught(bound) > share - 1e-9);
-      if (bound < 100) CHECK(caught(bound + 0.01) < share);
+      const double bound = bound_by_needless(list, share);
+      if (std::isfinite(bound)) {
+        CHECK(gated(bound) < share + 1e-9);
+      } else {
+        CHECK(gated(100) > share);  // of none alone
+      }
+      if (std::isfinite(bound) && bound > 0) CHECK(gated(bound - 0.01) > share);
     }
   }
   // Exactly at the bound a choice is sure.
-  CHECK(bound_that_catches({choice(1, 0, 0.5)}, 0.95) == doctest::Approx(0.49));
-  CHECK(bound_that_catches({choice(1, 0, 0.0)}, 0.95) == 0);
-  constexpr double none = std::numeric_limits<double>::infinity();
-  CHECK(bound_that_catches({choice(1, 1, 0.5), choice(0, 0, 3)}, 0.95) == none);
-  CHECK(bound_that_catches({choice(1, 0, 0.5, 1, true)}, 0.95) == none);
+  CHECK(bound_by_needless({choice(1, 1, 0.5)}, 0.05) == doctest::Approx(0.5));
+  CHECK(bound_by_needless({choice(1, 1, 0.5)}, 1) == 0);
+  CHECK(bound_by_needless({choice(1, 0, 0.5), choice(0, 0, 3)}, 0.05) == 0);
+  CHECK(bound_by_needless({choice(1, 1, 0.5, 1, true)}, 0.05) == std::numeric_limits<double>::infinity());
+  // What it catches.
+  const std::vector<judged_choice> both = {choice(1, 1, 0.5), choice(1, 0, 0.6, 3), choice(1, 0, 0.4)};
+  CHECK(summary(both, bound_by_needless(both, 0)).caught == doctest::Approx(0.75));
+  CHECK(std::isnan(summary({choice(1, 1, 0.5)}, 0.1).caught));
 }
 
 TEST_CASE("an oracle of heads finds what some head looks at, and chance what it names beside") {

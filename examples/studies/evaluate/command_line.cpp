@@ -141,7 +141,9 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
           "names it, where it is known, else the last 16")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--caught", given.caught, "share of the choices that miss which the bound of entropy must tell")
+  command
+      ->add_option("--needless", given.needless,
+                   "share of the choices that find what is needed, but may be taken for unsure: it sets the bound")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--penalty", given.penalty, "of weights: the larger, the fewer heads")

@@ -232,13 +232,13 @@ candidate choose_way(const records& from, const std::vector<course>& courses, co
                         first_layer == 0        ? "-"
                         : item.how.left_out > 0 ? "no"
                                                 : "yes"},
-                       cells(item.choices, bound_that_catches(item.choices, given.caught))));
+                       cells(item.choices, bound_by_needless(item.choices, given.needless))));
     }
     if (best.examples.empty() || ways.front().bits() < best.way.bits()) {
       best.queries = queries, best.examples = std::move(examples), best.way = std::move(ways.front());
     }
   }
-  best.bound = bound_that_catches(best.way.choices, given.caught);
+  best.bound = bound_by_needless(best.way.choices, given.needless);
   tried.print(std::cout);
   return best;
 }
@@ -262,13 +262,13 @@ void print_courses(const candidate& chosen, const std::vector<course>& courses) 
   rows.print(std::cout);
 }
 
-/// What a gate costs by the share of misses that it catches.
+/// What a gate catches by what it may cost.
 void print_bounds(const candidate& chosen) {
-  table rows({"misses above the bound, at least %", "bound, bits", "gated %"});
-  for (const double share : {0.5, 0.8, 0.9, 0.95, 0.99}) {
-    const double bound = bound_that_catches(chosen.way.choices, share);
-    rows.add({percent(share), std::isfinite(bound) ? fixed(bound, 2) : "-",
-              percent(summary(chosen.way.choices, bound).gated)});
+  table rows({"needless, at most %", "bound, bits", "misses gated %", "all gated %"});
+  for (const double share : {0.01, 0.02, 0.05, 0.1, 0.2}) {
+    const double bound = bound_by_needless(chosen.way.choices, share);
+    const found sum = summary(chosen.way.choices, bound);
+    rows.add({percent(share), std::isfinite(bound) ? fixed(bound, 2) : "-", percent(sum.caught), percent(sum.gated)});
   }
   rows.print(std::cout);
 }
@@ -323,7 +323,7 @@ void write(const heads_options& given, const scene& on, const std::vector<course
       {"tasks", given.of.tasks},   {"forms", given.forms},
       {"tokens", given.of.tokens}, {"problems", given.of.problems * static_cast<index_t>(courses.size())},
       {"seed", given.of.seed},     {"queries", chosen.queries.name()},
-      {"penalty", given.penalty},  {"caught", given.caught}};
+      {"penalty", given.penalty},  {"needless", given.needless}};
   if (!given.of.notes.empty()) document["learnt"]["notes"] = given.of.notes;
   document["not_learnt_on"] = judged_rows(chosen, courses);
   output_file file(given.out);

@@ -2,7 +2,7 @@
 #include "judge.hpp"
 
 #include <algorithm>   // std::max, std::max_element, std::ranges::binary_search, std::ranges::sort, std::stable_sort
-#include <cmath>       // std::floor, std::log2
+#include <cmath>       // std::ceil, std::log2
 #include <functional>  // std::greater
 #include <numeric>     // std::iota
 
@@ -51,8 +51,10 @@ std::vector<judged_choice> judge(const std::vector<const example*>& examples, co
 
 found summary(const std::vector<judged_choice>& choices, double bound) {
   found sum;
+  double missed = 0;
   for (const judged_choice& item : choices) {
     sum.bits += item.weight * item.bits, sum.gated += item.gated(bound) ? item.weight : 0;
+    if (item.missed()) missed += item.weight, sum.caught += item.gated(bound) ? item.weight : 0;
     if (item.needed == 0) {
       sum.nothing += item.weight;
       continue;
@@ -63,6 +65,7 @@ found summary(const std::vector<judged_choice>& choices, double bound) {
   }
   const auto divide = [](double by, auto&... sums) { ((sums /= by > 0 ? by : 1), ...); };
   divide(sum.examples, sum.first, sum.in_set, sum.taken), divide(sum.examples + sum.nothing, sum.bits, sum.gated);
+  sum.caught /= missed;
   return sum;
 }
 
@@ -82,22 +85,19 @@ double area_of_unsureness(std::vector<judged_choice> choices) {
   return pairs / (missed * found);
 }
 
-double bound_that_catches(const std::vector<judged_choice>& choices, double share) {
-  std::vector<judged_choice> misses;
-  double left = 0;  // to be caught
+double bound_by_needless(const std::vector<judged_choice>& choices, double share) {
+  std::vector<judged_choice> list;
+  double left = 0;  // that may be gated
   for (const judged_choice& item : choices) {
-    if (!item.missed()) continue;
-    misses.push_back(item), left += share * item.weight;
+    if (item.needed == 0 || item.missed()) continue;
+    list.push_back(item), left += share * item.weight;
   }
-  std::ranges::sort(misses, std::greater<>(), &judged_choice::unsureness);
-  double surest = std::numeric_limits<double>::infinity();
-  for (const judged_choice& item : misses) {
-    if (left <= 1e-9) break;
-    surest = item.unsureness(), left -= item.weight;
+  std::ranges::sort(list, std::greater<>(), &judged_choice::unsureness);
+  for (const judged_choice& item : list) {
+    if (item.weight > left + 1e-9) return std::ceil(100 * item.unsureness()) / 100;
+    left -= item.weight;
   }
-  if (surest == std::numeric_limits<double>::infinity()) return surest;
-  const double below = std::floor(100 * surest) / 100;
-  return std::max(0.0, below < surest ? below : below - 0.01);
+  return 0;
 }
 
 best_heads judge_heads(const std::vector<const example*>& examples, const voter_weights& weights) {

@@ -37,8 +37,9 @@ struct found {
   double examples = 0;  // sum of the weights of choices that need something
   double nothing = 0;   // of those that do not
   double first = 0, in_set = 0, taken = 0;
-  double bits = 0;   // over all choices, as all that follows
-  double gated = 0;  // by a bound
+  double bits = 0;    // over all choices, as all that follows
+  double gated = 0;   // by a bound
+  double caught = 0;  // of those that miss what they need, the share that it gates; NaN if none does
 };
 found summary(const std::vector<judged_choice>& choices, double bound);
 
@@ -47,9 +48,9 @@ found summary(const std::vector<judged_choice>& choices, double bound);
 /// @cost  O(choices * log choices)
 double area_of_unsureness(std::vector<judged_choice> choices);
 
-/// The largest bound in hundredths of a bit that gates at least a share of the choices that miss. Infinity if none
-/// misses, or if none of these wins in so many.
-double bound_that_catches(const std::vector<judged_choice>& choices, double share);
+/// The smallest bound in hundredths of a bit that gates at most a share of the choices that find what they need, or
+/// some of it. Infinity if none of these wins in more of them.
+double bound_by_needless(const std::vector<judged_choice>& choices, double share);
 
 /// How often there is a head whose largest share is what is needed, if an oracle names the head at each moment.
 struct best_heads {
