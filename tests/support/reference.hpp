@@ -162,13 +162,16 @@ class replay : public replayed {
     std::erase_if(prompts, [&](zoomr::token_range prompt) { return prompt.last > until; });
     return prompts;
   }
-  // The tokens of the newest question: what spans name of a prompt, or else the whole last prompt if a message begins
-  // in it.
+  // The last tokens of the newest question: of what spans name of a prompt, or else of the last prompt if a message
+  // begins in it.
   zoomr::token_range question_in(const std::vector<zoomr::token_range>& prompts) const {
-    const zoomr::token_range found = named_question(prompts);
-    if (found.last > 0 || prompts.empty()) return found;
-    const zoomr::token_range& last = prompts.back();
-    return past_.words.find(token_class::message, last.first) < last.last ? last : zoomr::token_range{0, 0};
+    zoomr::token_range found = named_question(prompts);
+    const bool named = found.last > 0;
+    if (!named && !prompts.empty() &&
+        past_.words.find(token_class::message, prompts.back().first) < prompts.back().last)
+      found = prompts.back();
+    const index_t most = named ? policy_.zone.question : std::min(policy_.zone.question, index_t{64});
+    return {std::max(found.first, found.last - most), found.last};
   }
   zoomr::token_range named_question(const std::vector<zoomr::token_range>& prompts) const {
     zoomr::token_range found{0, 0};
@@ -199,11 +202,10 @@ class replay : public replayed {
     const auto found = pinned_after_.find(prompts.size());
     if (found != pinned_after_.end()) return found->second;
     const zoomr::token_range question = question_in(prompts);
-    const index_t from = std::max(question.first, question.last - policy_.zone.question);
     std::vector<segment>& known = pinned_after_[prompts.size()] = segments_;
     for (index_t id = 0; id < static_cast<index_t>(known.size()); ++id) {
       segment& s = known[static_cast<std::size_t>(id)];
-      const bool in_question = s.begin >= from && s.end <= question.last;
+      const bool in_question = s.begin >= question.first && s.end <= question.last;
       if (in_question || past_.words.is(s.begin, token_class::pinned) || in_preamble(id)) s.split = s.begin;
     }
     return known;
@@ -327,7 +329,7 @@ class replay : public replayed {
   estimate hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
     const std::vector<segment>& known_segments = segments_at(now);
     const std::vector<float> weights = zoomr_test::voter_weights(model());
-    const index_t first = std::max(0, heard_from(now));
+    const std::vector<index_t> scoring = scoring_positions(now);
     std::vector<double> sums(votes.size(), 0.0);
     double doubt = 0;
     for (index_t row = 0; row < model().layers * model().heads; ++row) {
@@ -335,7 +337,7 @@ class replay : public replayed {
       if (of_head == 0) continue;
       std::vector<double> best(votes.size(), std::nan(""));
       double magnitude = 0;
-      for (index_t p = first; p <= now.position; ++p) {
+      for (const index_t p : scoring) {
         std::vector<estimate> masses(votes.size(), {-std::numeric_limits<double>::infinity(), 0});
         double largest = -std::numeric_limits<double>::infinity(), sum = 0;
         for (const index_t id : eligible) {
@@ -417,17 +419,22 @@ class replay : public replayed {
     }
     return false;
   }
-  // The last queries; or all from the begin of a question that spans name, if they are few enough.
-  index_t heard_from(const moment& now) const {
-    index_t from = now.position;
-    if constexpr (requires { policy_.aggregate.queries; }) from = now.position + 1 - policy_.aggregate.queries;
+  // Whose queries score: the last ones, and those of a question that spans name, if its first one is near enough.
+  std::vector<index_t> scoring_positions(const moment& now) const {
+    index_t last = now.position;
+    if constexpr (requires { policy_.aggregate.queries; }) last = now.position + 1 - policy_.aggregate.queries;
+    zoomr::token_range question;
     if constexpr (requires { policy_.aggregate.question; }) {
-      const zoomr::token_range question = named_question(prompts_before(now.position + (now.prompt ? 1 : 0)));
-      const index_t begin = std::max(question.first, question.last - policy_.zone.question);
-      const bool near = begin > now.position - policy_.aggregate.question;
-      if (policy_.zone.question > 0 && question.last > 0 && begin < from && near) from = begin;
+      question = named_question(prompts_before(now.position + (now.prompt ? 1 : 0)));
+      question.first = std::max(question.first, question.last - policy_.zone.question);
+      const index_t near = std::max(policy_.aggregate.question, policy_.aggregate.queries);
+      if (policy_.zone.question == 0 || question.first <= now.position - near) question = {};
     }
-    return from;
+    std::vector<index_t> positions;
+    for (index_t p = 0; p <= now.position; ++p) {
+      if (p >= last || (p >= question.first && p < question.last)) positions.push_back(p);
+    }
+    return positions;
   }
 
   // How far float may be off a votes.
@@ -619,9 +626,8 @@ class replay : public replayed {
 
   void evict_after(index_t position) {
     const zoomr::token_range question = question_in(prompts_before(position + 1));
-    const index_t from = std::max(question.first, question.last - policy_.zone.question);
     const auto pinned = [&](index_t t) {
-      return past_.words.is(t, token_class::pinned) || (t >= from && t < question.last);
+      return past_.words.is(t, token_class::pinned) || (t >= question.first && t < question.last);
     };
     if (eviction_.after(position, pinned)) close_call(position + 1);
   }

@@ -12,6 +12,7 @@
 #include <zoomr/policy/refresh/every_token.hpp>
 #include <zoomr/policy/score/key_mass.hpp>
 #include <zoomr/policy/select/top_k.hpp>
+#include <zoomr/presets/voters.hpp>
 
 #include "../../decode/input_error.hpp"
 #include "../perplexity/prefill.hpp"
@@ -138,8 +139,8 @@ std::vector<example> record(scene& on, const lesson& from, const scoring_queries
   recorded shares;
   const share_recorder recorder{
       .queries = scoring.last, .question = scoring.question ? scoring_queries::most_of_question : 0, .into = &shares};
-  const zoomr::zones pinned{
-      .sinks = 4, .recent = 64, .open = has_notes(from.kind) ? zoomr::unlimited : 0, .preamble = 128, .question = 128};
+  const zoomr::zones pinned =
+      has_notes(from.kind) ? zoomr::presets::zoomr_voters.zone : zoomr::presets::sentence_voters.zone;
   std::vector<example> found;
   with_segmenter(from.kind, [&](auto segmenter) {
     const auto policy = zoomr::compose(segmenter, zoomr::key_mass{}, recorder, zoomr::top_k{.segments = 1},

@@ -2,6 +2,8 @@
 // What the heads of a model make of the moments of a lesson: each head's share of each segment.
 #pragma once
 
+#include <zoomr/presets/voters.hpp>
+
 #include <functional>  // std::function
 #include <string>      // std::string
 #include <vector>      // std::vector
@@ -19,7 +21,7 @@ struct scoring_queries {
   // last `most_of_question`. Where it is not known the last ones score.
   bool question = false;
 
-  static constexpr index_t most_of_question = 128;
+  static constexpr index_t most_of_question = zoomr::presets::sentence_voters.aggregate.question;
 
   /// "16", "question"
   std::string name() const { return question ? "question" : std::to_string(last); }

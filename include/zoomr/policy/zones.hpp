@@ -27,6 +27,9 @@ struct zones {
   index_t preamble = 0;  // segments before the first text of a conversation, whole, in so many first tokens at most
   index_t question = 0;  // segments of the last prompt's question, whole, in its last so many tokens at most
 
+  /// Where no span names the question it is sought in so many last tokens: in more there is much that is none.
+  static constexpr index_t unnamed_question = 64;
+
   /// End of the front zone, exclusive, for a query at `position`: never after its own token. `prompt_end` is the first
   /// position after the first prompt.
   ZOOMR_HD constexpr index_t front(index_t position, index_t prompt_end) const {

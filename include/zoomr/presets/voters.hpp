@@ -18,13 +18,14 @@ namespace zoomr::inline v0::presets {
 
 /// Thoughts, those of the prompt too: all summaries are attended, and of the details what the voters find.
 inline constexpr auto zoomr_voters =
-    compose(thoughts{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
-            zones{.sinks = 4, .recent = 64, .open = unlimited, .preamble = 128, .question = 128},
+    compose(thoughts{}, key_mass{}, head_posterior{.question = 192}, top_p{.share = 0.9f, .segments = 4}, every_token{},
+            zones{.sinks = 4, .recent = 64, .open = unlimited, .preamble = 128, .question = 192},
             placement{.details_on_host = true});
 
 /// Sentences.
 inline constexpr auto sentence_voters =
-    compose(sentences{}, key_mass{}, head_posterior{}, top_p{.share = 0.9f, .segments = 4}, every_token{},
-            zones{.sinks = 4, .recent = 64, .preamble = 128, .question = 128}, placement{.details_on_host = true});
+    compose(sentences{}, key_mass{}, head_posterior{.question = 192},
+            top_p{.share = 0.9f, .segments = 4, .neighbours = 1}, every_token{},
+            zones{.sinks = 4, .recent = 64, .preamble = 128, .question = 192}, placement{.details_on_host = true});
 
 }  // namespace zoomr::inline v0::presets

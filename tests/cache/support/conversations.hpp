@@ -65,7 +65,7 @@ tape with_whole_items(const Policy& policy, tape says, std::uint64_t seed) {
 /// keeps no more than what is pinned in a text, or a few tokens more.
 template <class Policy>
 Policy pinning(Policy policy, std::uint64_t seed, const tape& says) {
-  policy.zone.question = seed % 3 == 0 ? 9 : 33;
+  policy.zone.question = seed % 3 == 0 ? 9 : seed % 3 == 1 ? 33 : 90;
   if constexpr (decltype(policy.evict)::observes) {
     policy.evict.tokens =
         policy.zone.sinks + policy.evict.safe(says.size()) + policy.zone.question + static_cast<index_t>(seed % 5) * 3;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <zoomr/policy/segment.hpp>
+#include <zoomr/policy/zones.hpp>
 
 #include <algorithm>  // std::max, std::min
 
@@ -84,7 +85,7 @@ struct question_found {
 };
 /// What spans name; without that the last prompt, if a message begins in it.
 /// @param first, later  prompts that have ended
-/// @param most          of its tokens so many count, the last ones
+/// @param most          of its tokens so many count, the last ones; without a name no more than zones::unnamed_question
 template <class Classes>
 question_found find_question(const Classes& classes, token_range first, view<const token_range> later, index_t most) {
   question_found found;
@@ -92,7 +93,8 @@ question_found find_question(const Classes& classes, token_range first, view<con
   found.named = found.tokens.size() > 0;
   if (!found.named) found.tokens = later.size() > 0 ? later[later.size() - 1] : first;
   if (!found.named && !begins_message(classes, found.tokens)) return {};
-  found.tokens.first = (std::max)(found.tokens.first, found.tokens.last - most);
+  const index_t counted = found.named ? most : (std::min)(most, zones::unnamed_question);
+  found.tokens.first = (std::max)(found.tokens.first, found.tokens.last - counted);
   return found;
 }
 
@@ -102,7 +104,7 @@ struct pinned_segments {
   index_t most_question = 0;  // zones::question
   token_range preamble;
   token_range question;
-  index_t question_begin = -1;  // its first token's position, if spans name it
+  token_range named;  // the tokens of the question, if spans name it
 
   pinned_segments() = default;
   pinned_segments(index_t preamble_tokens, index_t question_tokens)
@@ -117,7 +119,7 @@ struct pinned_segments {
     const question_found found = find_question(classes, first, later, most_question);
     if (found.tokens.size() == 0) return;
     question = segments_in(segments, found.tokens);
-    if (found.named) question_begin = found.tokens.first;
+    if (found.named) named = found.tokens;
   }
   bool has(index_t id) const {
     return (preamble.first <= id && id < preamble.last) || (question.first <= id && id < question.last);

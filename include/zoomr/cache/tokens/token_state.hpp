@@ -4,6 +4,7 @@
 
 #include <zoomr/cache/tokens/moved_positions.hpp>
 #include <zoomr/cache/tokens/pinned_segments.hpp>
+#include <zoomr/cache/tokens/query_positions.hpp>
 #include <zoomr/core/table.hpp>
 #include <zoomr/paging/paged_kv_lane.hpp>
 #include <zoomr/policy/any_policy.hpp>
@@ -189,12 +190,9 @@ struct token_state {
     if (!known && heard > 0 && queries_from < first) rollback_floor = (std::max)(rollback_floor, first + 1);
     queries_from = (std::max)(queries_from, tokens() - (known ? records : 0));
   }
-  /// The first position whose query counts where the token at `position` chooses.
-  index_t heard_from(index_t position) const {
-    const index_t last = position + 1 - (std::min)(always_heard, heard), most = position + 1 - heard;
-    const index_t question = pins.question_begin;
-    const index_t first = question >= 0 && question >= most ? (std::min)(question, last) : last;
-    return (std::max)({first, queries_from, 0});
+  /// Whose queries score the segments where the token at `position` chooses.
+  query_positions scoring_queries(index_t position) const {
+    return query_positions::at(position, always_heard, heard, pins.named, queries_from);
   }
   /// The fewest tokens at which the next one chooses by as many queries as if no more had ever come.
   index_t least_with_queries() const { return queries_from > 0 ? queries_from + heard - 1 : 0; }

@@ -16,9 +16,9 @@ namespace zoomr::inline v0 {
 ///
 /// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
 /// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
-/// `top_p` takes the smallest set that holds a given share of what the segments have. Of the last `queries` queries the
-/// one with the largest share of a segment counts: as a rule one token of a question attends to it. A share below e^-87
-/// counts as that; a segment without a share has no votes.
+/// `top_p` takes the smallest set that holds a given share of what the segments have. Of the last `queries` queries,
+/// and those of a named question, the one with the largest share of a segment counts: as a rule one token of a question
+/// attends to it. A share below e^-87 counts as that; a segment without a share has no votes.
 /// @cost    an exponential for each of the last queries, voting head and segment, in the cache; three for each segment
 ///          here
 /// @source  zoomr; single heads as retrievers: arXiv:2404.15574, weighted by learning: QRHead, arXiv:2506.09944
@@ -30,7 +30,7 @@ struct head_posterior {
   static constexpr bool counts = true;
 
   index_t queries = 16;
-  index_t question = 0;  // so many instead, back to the question that spans name, as long as its first token is in them
+  index_t question = 0;  // and those of the question that spans name, whose first token is among so many last ones
   bool gate = true;      // an unsure choice is one of everything; by the config's defaults none is unsure
 
   /// What a share counts as, in ln.

@@ -10,11 +10,6 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Last queries by which the token at `position` chooses; 0: no heads vote.
-inline index_t heard_queries(const device_sequence& sequence, index_t position) {
-  return sequence.heard == 0 ? 0 : position + 1 - sequence.heard_from(position);
-}
-
 /// One token of an item. The first pass sets where a choice goes that stays active; the second reads it there.
 ///
 /// In a second pass for another group of layers, a choice for the tokens after it is made once more: as on the host by
@@ -33,7 +28,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.held = Core::held(sequence);
   token.segments = sequence.segment_count();
   token.sums = position + 1 - (std::max)(known.asks_from, generated_from);
-  if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
+  if (sequence.heard > 0) token.scoring = sequence.scoring_queries(position);
   token.reads = sequence.active_place();
   token.zone = zone_in(item, position, [&](index_t at) {
     return zones_of_query(core.policy.zone, core.limits.logits.window, at, prompt_end, item.open_begin);
@@ -64,7 +59,7 @@ device_token choice_at_commit(Core& core, const device_item& item) {
   token.segments = sequence.segment_count();
   if (!item.prompt)
     token.sums = position + 1 - (std::max)(core.step.token(item, position).asks_from, sequence.last_prompt_end());
-  if (sequence.heard > 0) token.sums = heard_queries(sequence, position);
+  if (sequence.heard > 0) token.scoring = sequence.scoring_queries(position);
   token.reads = sequence.active_place();
   token.chooses = item.place;
   token.zone = zones_of_query(core.policy.zone, core.limits.logits.window, position, sequence.prompt_end, open_begin);

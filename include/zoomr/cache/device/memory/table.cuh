@@ -8,6 +8,7 @@
 #pragma once
 
 #include <zoomr/cache/device/eviction/eviction_state.cuh>
+#include <zoomr/cache/tokens/query_positions.hpp>
 #include <zoomr/policy/segment.hpp>
 #include <zoomr/policy/zones.hpp>
 
@@ -27,14 +28,15 @@ struct device_token {
   index_t slot = 0;      // where its key goes
   index_t row = 0;       // of the queries
   index_t segments = 0;  // closed before this step
-  index_t sums = 1;      // queries in the running sum, this one included; or those that choose, where heads vote
+  index_t sums = 1;      // queries in the running sum, this one included
   index_t reads = -1;    // place of the choice that it attends under; -1: there is none yet
   index_t chooses = -1;  // place of the choice that it makes; -1: it makes none
   held_slots held;       // of its sequence
   zone_bounds zone;      // of its query
   bool dense = false;    // attends to everything, in all layers
   bool prompt = false;
-  bool noted = false;  // its queries make the choice of the commit
+  bool noted = false;       // its queries make the choice of the commit
+  query_positions scoring;  // by which heads vote for its choice
 };
 
 /// A segment that is new to the device: `prepare_kernel` enters it among the segments of its sequence,

@@ -180,9 +180,9 @@ __global__ void __launch_bounds__(voter_threads, 2)
     const token_range details = between_zones(scored.begin, scored.split, token.zone, slots);
     const bool whole = details.size() == scored.split - scored.begin;
     segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
-    for (index_t first = 0; first < token.sums; first += warp_lanes) {
-      const index_t position = token.position - first - lane;  // of the query that this lane looks after
-      const bool has_query = first + lane < token.sums;
+    for (index_t first = 0; first < token.scoring.size(); first += warp_lanes) {
+      const index_t position = token.scoring.from_newest(first + lane);  // of the query that this lane looks after
+      const bool has_query = first + lane < token.scoring.size();
       const bool seen = has_query && details.size() > 0 && scored.split <= position + 1;
       bool known = false;
       if (has_query) {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
           missing = seen && !(known && whole && !is_nan(mass));
         }
         for (unsigned left = __ballot_sync(all_lanes, missing ? 1 : 0); left != 0; left &= left - 1) {
-          const index_t query_position = token.position - first - (__ffs(static_cast<int>(left)) - 1);
+          const index_t query_position = token.scoring.from_newest(first + __ffs(static_cast<int>(left)) - 1);
           keys.ask(voting.queries_at(token.sequence, query_position)[voter], logits.rule(voting.heads[voter]),
                    logits.scale, query_position);
           const float mass = score_keys(scorer, details.size(), keys);
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T
   const view<const index_t> left{a.left + a.token_row(t, 0) * a.sizes.segments, {token.segments}};
   const view<float> shares = voting.shares_at(token.sequence, token.segments)[voter];
   for (index_t id = block.thread(); id < shares.size(); id += block.size()) shares[id] = not_a_number;
-  for (index_t query = 0; query < token.sums; ++query) {
-    const index_t position = token.position - query;
+  for (index_t query = 0; query < token.scoring.size(); ++query) {
+    const index_t position = token.scoring.from_newest(query);
     const view<float> masses = voting.masses_at(token.sequence, position)[voter];
     const auto each_mass = [&](auto visit) {
       for (index_t id = block.thread(); id < shares.size(); id += block.size()) {

@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
   } else {
     choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
   }
-  for (index_t query = block.thread(); query < token.sums; query += block.size()) {
-    const index_t position = token.position - query;
+  for (index_t query = block.thread(); query < token.scoring.size(); query += block.size()) {
+    const index_t position = token.scoring.from_newest(query);
     voting.known_at(token.sequence, position) = {position + 1, token.segments};
   }
 }

@@ -108,14 +108,14 @@ class key_scores {
 };
 
 /// Shares of the segments by each of the last queries of the heads that vote.
-/// @tparam Queries  queries(position) is [voters, head_dim], of the positions [first, last)
-/// @param heard     positions of the queries; the last is that of the token that chooses
+/// @tparam Queries  queries(position) is [voters, head_dim]
+/// @param scoring   positions of the queries
 /// @param details   [segments]  slots between the zones of the token that chooses; none if not eligible
 /// @return  [voters, segments]  ln of the largest share; NaN where no query scores the segment. In memory of the cache
 /// @cost  reads the keys once for the query of the token that chooses; for each query those of segments that reach into
 /// a zone, and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
 template <class Pool, class Queries>
-view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, token_range heard,
+view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, const query_positions& scoring,
                                 view<const token_range> details, const executor& workers, Queries queries) {
   const index_t segments = details.size();
   voter_table& voters = core.voters;
@@ -127,7 +127,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
     const segment& s = state.segments[id];
     return details[id].size() == s.split - s.begin;
   };
-  for (index_t position = heard.first; position < heard.last; ++position) state.masses.open(position, segments);
+  scoring.each([&](index_t position) { state.masses.open(position, segments); });
   for_each_piece(workers, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
     const voter_table::kv_lane& lane = voters.kv_lanes()[piece];
     const auto count = static_cast<index_t>(lane.heads.size());
@@ -136,7 +136,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
     for (index_t v = lane.first; v < lane.first + count; ++v) {
       std::fill(shares[v].begin(), shares[v].end(), not_a_number);
     }
-    for (index_t position = heard.first; position < heard.last; ++position) {
+    scoring.each([&](index_t position) {
       scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
       const view<const float> known = state.masses.at(position, lane.first);
       scores.score(
@@ -157,7 +157,7 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, t
           if (!whole(id)) masses[id] = not_a_number;  // of the part between the zones now
         }
       }
-    }
+    });
   });
   return shares;
 }

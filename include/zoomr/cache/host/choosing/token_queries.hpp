@@ -66,8 +66,8 @@ class token_queries {
     return {layer, row.first_head, row.last_head, own, core_.draft_queries.at(record(), 0, layer), summed()};
   }
 
-  /// Positions of the last queries by which heads vote, this token's included.
-  token_range heard() const { return {state_.heard_from(position_), position_ + 1}; }
+  /// Those by which heads vote, this token's included.
+  query_positions scoring() const { return state_.scoring_queries(position_); }
   /// The voters' queries at one of them.  [voters, head_dim]
   /// @pre  of a prompt, and of an item whose commit chooses, they are committed, or still kept for the step
   view<const float, 2> of_voters(index_t position) {
