@@ -16,6 +16,7 @@
 #include <cstring>     // std::strncpy, std::strstr
 #include <filesystem>  // std::filesystem::directory_iterator
 #include <string>      // std::string
+#include <utility>     // std::pair
 
 namespace zoomr_test {
 namespace {
@@ -334,6 +335,59 @@ TEST_CASE("full takes what cells of the same numbers take, and the index of page
     const zoomr::memory_use quest = bytes_of(zoomr::presets::quest);
     CHECK(quest.summaries == cells / 16 + 16 * cells / tokens);  // and 16 that spans cut off
     CHECK(quest.total() - quest.summaries < cells + cells / 100);
+  }
+}
+
+// The shape of Llama 3.1 8B and of R1-Distill-Llama-8B, the models of both papers; numbers of 16 bits are assumed.
+template <class Policy>
+zoomr::memory_use of_llama(const Policy& policy, const zoomr::config& limits) {
+  return zoomr::kv_cache<Policy, zoomr::bfloat16>::bytes({32, 32, 8, 128}, policy, limits);
+}
+
+// The two ratios are those of a line: 1,371 tokens and 9.9 % of the text stay. The paper's lengths of thoughts and
+// summaries are not known here; these give the line within 1 %. A mean key has 32 bits here, and takes as much as a
+// token's key and value of 16: each summary costs one token more.
+TEST_CASE("ZoomR's worked example: 16 sequences of 16K and 32K tokens take 5.48 and 7.11 times fewer bytes") {
+  constexpr index_t prompt = 100;
+  constexpr index_t thought = 400;
+  constexpr index_t summary = 43;
+  for (const auto& [tokens, published] : {std::pair(16384, 5.48), std::pair(32768, 7.11)}) {
+    CAPTURE(tokens);
+    zoomr::config limits{.max_sequences = 16, .max_tokens = tokens};
+    const std::int64_t full = of_llama(zoomr::presets::full, limits).details;
+    CHECK(full == std::int64_t{tokens} << 21);  // 128 KiB for each token of a sequence
+    limits.max_segments = (tokens - prompt) / (thought + summary) + 1;
+    const zoomr::memory_use zoomed = of_llama(zoomr::presets::zoomr_one_pass, limits);
+    CHECK(zoomed.details == full);  // on the host
+    const zoomr::zones zones = zoomr::presets::thought_zones;
+    // On the device: zones, all summaries, two thoughts that are zoomed into, and the open one.
+    const index_t attended = zones.sinks + zones.recent + prompt + limits.max_segments * summary + 3 * thought;
+    const std::int64_t details = of_llama(zoomr::presets::full, {.max_sequences = 16, .max_tokens = attended}).details;
+    const auto device = static_cast<double>(details + zoomed.summaries + zoomed.metadata);
+    CHECK(static_cast<double>(full) / device == doctest::Approx(published).epsilon(0.01));
+    // The paper has more than 20 times fewer too. Tiers take as little.
+    limits.tiers = {.host = full / 20, .file = full, .path = "/tmp"};
+    const auto moved = with_placement(zoomr::presets::zoomr_one_pass, zoomr::tiered<>{});
+    CHECK(of_llama(moved, limits).total() <= full / 20);
+  }
+}
+
+// The paper's peak is SnapKV's to 0.02 GB, since both hold the prompt whole until its end. Here the index comes on top,
+// with room for a sentence every 24 tokens. While decoding, tau tokens are on the device, and the index, which grows
+// with the text: bytes are not flat, though what is attended is.
+TEST_CASE("SentenceKV's prompt takes what SnapKV's does, and its index; then 1,024 tokens and the index") {
+  const std::int64_t token = std::int64_t{2} * 32 * 8 * 128 * 2;
+  for (const auto& [tokens, fewer] : {std::pair(16384, 8.8), std::pair(65536, 16.7), std::pair(262144, 21.6)}) {
+    CAPTURE(tokens);
+    const zoomr::config limits{.max_tokens = tokens, .max_segments = tokens / 24};
+    const zoomr::memory_use sentences = of_llama(zoomr::presets::sentence_kv, limits);
+    const zoomr::memory_use snapkv = of_llama(zoomr::presets::snapkv, limits);
+    CHECK(sentences.details == token * tokens);
+    CHECK(snapkv.details == token * tokens);
+    CHECK(sentences.summaries == token * limits.max_segments);
+    CHECK(sentences.total() - sentences.summaries - snapkv.total() < 20'000'000);
+    const auto device = static_cast<double>(token * 1024 + sentences.summaries + sentences.metadata);
+    CHECK(static_cast<double>(token * tokens) / device == doctest::Approx(fewer).epsilon(0.005));
   }
 }
 
