@@ -6,6 +6,7 @@
 #include <zoomr/kv_cache.hpp>
 #include <zoomr/policy/aggregate/pooled_mass.hpp>
 #include <zoomr/policy/aggregate/weighted.hpp>
+#include <zoomr/policy/segment/code_segments.hpp>
 #include <zoomr/policy/select/top_p.hpp>
 #include <zoomr/policy/summarize/stored_as.hpp>
 #include <zoomr/presets/table.hpp>

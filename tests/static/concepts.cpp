@@ -6,6 +6,7 @@
 namespace zoomr {
 
 static_assert(segmenter<fixed_pages> && segmenter<sentences> && segmenter<thoughts> && segmenter<unsegmented>);
+static_assert(segmenter<code_segments>);
 static_assert(evictor<keep_all> && evictor<observation_window>);
 static_assert(evictor<accumulated_attention> && evictor<redundancy_aware>);
 static_assert(importance_updater<redundancy_aware> && !importance_updater<observation_window>);
@@ -27,6 +28,7 @@ template <class T>
 inline constexpr int roles = segmenter<T> + evictor<T> + summarizer<T> + query_source<T> + scorer<T> + aggregator<T> +
                              selector<T> + refresh_rule<T>;
 static_assert(roles<fixed_pages> == 1 && roles<sentences> == 1 && roles<thoughts> == 1 && roles<unsegmented> == 1);
+static_assert(roles<code_segments> == 1);
 static_assert(roles<keep_all> == 1 && roles<observation_window> == 1);
 static_assert(roles<accumulated_attention> == 1 && roles<redundancy_aware> == 1);
 static_assert(roles<key_cuboid> == 1 && roles<key_mean> == 1 && roles<key_box> == 1 && roles<no_summary> == 1);

@@ -9,8 +9,8 @@ namespace zoomr {
 template <class... Values>
 inline constexpr bool plain = ((std::regular<Values> && std::is_trivially_copyable_v<Values>)&&...);
 
-static_assert(plain<fixed_pages, sentences, thoughts, unsegmented>);
-static_assert(plain<fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
+static_assert(plain<code_segments, fixed_pages, sentences, thoughts, unsegmented>);
+static_assert(plain<code_segments::state, fixed_pages::state, sentences::state, thoughts::state, unsegmented::state>);
 static_assert(plain<keep_all, observation_window, key_mean, key_box, key_cuboid, no_summary, last_query, running_mean>);
 static_assert(plain<accumulated_attention, redundancy_aware>);
 static_assert(plain<mean_dot, box_bound, head_votes, head_mass, pooled_score, pooled_mass>);
@@ -54,6 +54,15 @@ constexpr index_t closed_by_two_stops() {
   return closed.count;
 }
 static_assert(closed_by_two_stops() == 2);
+constexpr index_t closed_by_two_lines() {
+  code_segments::state state{};
+  closings closed;
+  for (const index_t position : {0, 1}) {
+    code_segments{.shortest_block = 1}.feed(state, token_class::delimiter | token_class::mark, position, closed);
+  }
+  return closed.count;
+}
+static_assert(closed_by_two_lines() == 1);
 
 // Views, bfloat16 and zones too.
 constexpr float numbers[] = {1.0f, 2.0f, 3.0f, 4.0f};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/policy/segment.hpp>
+#include <zoomr/policy/segment/code_segments.hpp>
 #include <zoomr/policy/segment/fixed_pages.hpp>
 #include <zoomr/policy/segment/sentences.hpp>
 #include <zoomr/policy/segment/thoughts.hpp>
@@ -76,11 +77,36 @@ inline std::optional<segment> next_segment(const zoomr::fixed_pages& by, const t
 }
 
 inline std::optional<segment> next_segment(const zoomr::sentences& by, const text& of, std::int64_t begin) {
-  std::int64_t last = std::min(of.find(token_class::delimiter, begin), begin + by.longest - 1);
+  std::int64_t end = of.find(token_class::delimiter, begin);
+  while (of.is(end, token_class::mark) && end + 1 - begin < by.shortest_line) {
+    end = of.find(token_class::delimiter, end + 1);
+  }
+  std::int64_t last = std::min(end, begin + by.longest - 1);
   if (begin < of.prompt_end) last = std::min(last, of.prompt_end - 1);
   const std::int64_t cut = of.find_cut(begin);
   for (std::int64_t mark = begin; (mark = of.find(token_class::mark, mark)) < std::min(last, cut); ++mark) {
-    if (of.is(mark + 1, token_class::blank)) return cut_segment(begin, mark + 1);
+    const bool waits = !of.is(mark, token_class::delimiter);
+    if (waits && of.is(mark + 1, token_class::blank)) return cut_segment(begin, mark + 1);
+  }
+  if (cut <= last) return cut_segment(begin, cut);
+  return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;
+}
+
+/// Code is cut where a line begins: before a token that follows a delimiter and is not itself white space up to a
+/// line's end. The lines before it are empty if they end with a delimiter that is no mark, or with two delimiters.
+inline std::optional<segment> next_segment(const zoomr::code_segments& by, const text& of, std::int64_t begin) {
+  const auto empty_line = [&](std::int64_t at) {
+    return of.is(at, token_class::delimiter) && of.is(at, token_class::blank);
+  };
+  std::int64_t last = begin + by.longest - 1;
+  if (begin < of.prompt_end) last = std::min(last, of.prompt_end - 1);
+  const std::int64_t cut = of.find_cut(begin);
+  for (std::int64_t end = begin + 1; end <= last && end < cut && end < of.size(); ++end) {
+    if (!of.is(end - 1, token_class::delimiter) || empty_line(end)) continue;
+    const bool two_ends = end - 2 >= begin && of.is(end - 2, token_class::delimiter) && empty_line(end - 1);
+    const int signs = (two_ends || !of.is(end - 1, token_class::mark)) + !of.is(end, token_class::blank);
+    const std::int64_t least[] = {by.longest / 2, std::min(by.shortest_block, by.longest / 2), 1};
+    if (end - begin >= least[signs]) return cut_segment(begin, end);
   }
   if (cut <= last) return cut_segment(begin, cut);
   return last < of.size() ? std::optional(plain_segment(begin, last)) : std::nullopt;

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <core/random.hpp>
 #include <policy/segment/stream.hpp>
+#include <support/reference_segments.hpp>
+#include <zoomr/policy/segment/code_segments.hpp>
 #include <zoomr/policy/segment/fixed_pages.hpp>
 #include <zoomr/policy/segment/sentences.hpp>
 #include <zoomr/policy/segment/thoughts.hpp>
@@ -10,6 +12,17 @@
 namespace zoomr {
 
 namespace {
+
+/// The token at `position`: what a cache calls for it.
+template <class Segmenter>
+void feed_token(const Segmenter& split, typename Segmenter::state& state, const std::string& tokens, index_t position,
+                index_t prompt_end, closings& out) {
+  const token_class classes = unit::class_of(tokens[unit::size(position)]);
+  const token_class before = position > 0 ? unit::class_of(tokens[unit::size(position - 1)]) : classes;
+  if (has(cut_between(before, classes), token_class::cut)) split.cut(state, position, out);
+  split.feed(state, classes, position, out);
+  if (position + 1 == prompt_end) split.end_of_prompt(state, position, out);
+}
 
 /// One stream fed from its beginning: every close, and the state after each token.
 template <class Segmenter>
@@ -25,8 +38,7 @@ struct history {
     state now{};
     for (index_t position = 0; position < static_cast<index_t>(tokens.size()); ++position) {
       closings out;
-      split.feed(now, unit::class_of(tokens[unit::size(position)]), position, out);
-      if (position + 1 == prompt_end) split.end_of_prompt(now, position, out);
+      feed_token(split, now, tokens, position, prompt_end, out);
       for (index_t c = 0; c < out.count; ++c) {
         REQUIRE(out.at[c].closed_at == position);
         closed.push_back(out.at[c]);
@@ -42,7 +54,7 @@ struct history {
 
 /// Streams in which markers are frequent, or rare, or missing.
 std::string random_stream(unit::random& random, index_t tokens) {
-  const std::string letters = ".$<>[]";
+  const std::string letters = ".$<>[]!_%=P";
   const double markers = random.chance(0.3) ? 0.6 : random.chance(0.5) ? 0.15 : 0.02;
   std::string made;
   for (index_t t = 0; t < tokens; ++t) {
@@ -72,6 +84,16 @@ void check_partition(const Segmenter& split, const history<Segmenter>& run) {
   }
 }
 
+/// The segments are those that a search through the whole text finds.
+template <class Segmenter>
+void check_against_reference(const Segmenter& split, const std::string& tokens, index_t prompt_end,
+                             const history<Segmenter>& run) {
+  reference::text text;
+  for (const char token : tokens) text.classes.push_back(unit::class_of(token));
+  if (prompt_end >= 0) text.prompt_end = prompt_end;
+  REQUIRE(run.closed == reference::all_segments(split, text));
+}
+
 /// A rollback to `to` tokens takes the state after the last close before, and feeds the tokens since.
 template <class Segmenter>
 void check_rollback(const Segmenter& split, const std::string& tokens, index_t prompt_end,
@@ -84,8 +106,7 @@ void check_rollback(const Segmenter& split, const std::string& tokens, index_t p
   }
   closings none;
   for (index_t position = from; position < to; ++position) {
-    split.feed(state, unit::class_of(tokens[unit::size(position)]), position, none);
-    if (position + 1 == prompt_end) split.end_of_prompt(state, position, none);
+    feed_token(split, state, tokens, position, prompt_end, none);
   }
   CAPTURE(to);
   REQUIRE(none.count == 0);
@@ -127,6 +148,7 @@ void check_all(Make make, Begin begin_at) {
     CAPTURE(prompt_end);
     const history<Segmenter> run(split, tokens, prompt_end);
     check_partition(split, run);
+    check_against_reference(split, tokens, prompt_end, run);
     for (index_t to = 0; to <= count; ++to) check_rollback(split, tokens, prompt_end, run, to);
     check_forgets(split, tokens, prompt_end, run, begin_at);
   }
@@ -144,6 +166,14 @@ TEST_CASE("sentences partition the stream, none longer than `longest`, and can b
         return sentences{.longest = random_length(random), .shortest_line = random_length(random)};
       },
       [](index_t begin, bool) { return sentences::state{begin}; });
+}
+
+TEST_CASE("code_segments partition the stream, none longer than `longest`, and can be rolled back") {
+  check_all<code_segments>(
+      [](unit::random& random) {
+        return code_segments{.longest = random_length(random), .shortest_block = random_length(random)};
+      },
+      [](index_t begin, bool) { return code_segments::state{begin}; });
 }
 
 TEST_CASE("fixed_pages partition the stream, none longer than `longest`, and can be rolled back") {

@@ -2,6 +2,7 @@
 // Token streams as text, so that a test can show what it feeds: one letter for each token,
 //   .  delimiter    <  thought_begin    >  thought_end    [  summary_begin    ]  summary_end
 //   !  mark         _  blank            $  delimiter and mark: the end of a line
+//   %  the end of a line that is white space    =  delimiter and blank: empty lines    P  pinned
 // any other letter a plain token, and | the end of the prompt (no token).
 #pragma once
 
@@ -33,6 +34,12 @@ inline zoomr::token_class class_of(char token) {
       return blank;
     case '$':
       return delimiter | mark;
+    case '%':
+      return delimiter | mark | blank;
+    case '=':
+      return delimiter | blank;
+    case 'P':
+      return pinned;
     case '<':
       return thought_begin;
     case '>':
