@@ -22,8 +22,8 @@ inline constexpr auto in_16_bits = zoomr::compose(
     zoomr::fixed_pages{.longest = 5}, zoomr::stored_as<zoomr::bfloat16>(zoomr::key_box{}), zoomr::box_bound{},
     zoomr::top_k{.segments = 4}, zoomr::every_token{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto cuboids_in_16_bits = zoomr::compose(
-    zoomr::sentences{.longest = 9}, zoomr::stored_as<zoomr::float16>(zoomr::key_cuboid{}), zoomr::box_bound{},
-    zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
+    zoomr::code_segments{.longest = 9, .shortest_block = 3}, zoomr::stored_as<zoomr::float16>(zoomr::key_cuboid{}),
+    zoomr::box_bound{}, zoomr::fill_budget{.tokens = 30}, zoomr::boundaries{}, zoomr::zones{.sinks = 4, .recent = 6});
 inline constexpr auto boxes_in_8_bits = with_index<zoomr::float8>(small::quest);
 inline constexpr auto means_in_8_bits = with_index<zoomr::float8>(running_sentences);
 inline constexpr auto each_layer = with(small::quest, [](auto& p) { p.aggregate.per = zoomr::scope::layer; });

@@ -55,7 +55,7 @@ TEST_CASE("every preset attends the positions of the naive reference, and gives 
   });
 }
 
-TEST_CASE("sentences that end at marks before blanks are those of the naive reference") {
+TEST_CASE("sentences that end at marks before blanks, and blocks of code, are those of the naive reference") {
   const auto check = [](const auto& policy) {
     comparison all;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
@@ -66,6 +66,9 @@ TEST_CASE("sentences that end at marks before blanks are those of the naive refe
   check(zoomr::presets::sentence_kv);
   check(zoomr::presets::sentence_kv_published);
   check(zoomr::presets::zoomr_focus);
+  check(zoomr::compose(zoomr::code_segments{.longest = 20, .shortest_block = 6}, zoomr::key_mean{},
+                       zoomr::running_mean{}, zoomr::fill_budget{.tokens = 40}, zoomr::every_token{},
+                       zoomr::zones{.sinks = 4, .recent = 6, .open = 30}));
 }
 
 TEST_CASE("integer inputs leave no close call: every preset that does not use a softmax is exactly the reference") {
