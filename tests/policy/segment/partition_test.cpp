@@ -126,8 +126,7 @@ void check_forgets(const Segmenter& split, const std::string& tokens, index_t pr
     auto state = begin_at(last.end, prompt_end >= 0 && last.end >= prompt_end);
     closings none;
     for (index_t position = last.end; position <= last.closed_at; ++position) {
-      split.feed(state, unit::class_of(tokens[unit::size(position)]), position, none);
-      if (position + 1 == prompt_end) split.end_of_prompt(state, position, none);
+      feed_token(split, state, tokens, position, prompt_end, none);
     }
     CAPTURE(last);
     REQUIRE(none.count == 0);
