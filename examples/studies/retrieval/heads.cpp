@@ -70,7 +70,7 @@ std::vector<course> courses_of(const scene& on, const form_maker* asks, const st
         const std::uint64_t seed = on.given.seed * 1000003 + static_cast<std::uint64_t>(number);
         return lesson_of(on.words, as, asks->make(as, fact_half::learning, tokens, seed));
       };
-      list.push_back({as.name + ' ' + std::to_string(tokens), static_cast<double>(tokens), make});
+      list.push_back({as.name + " form " + std::to_string(tokens), static_cast<double>(tokens), make});
     }
   }
   for (const group& item : on.groups) {
