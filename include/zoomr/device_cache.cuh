@@ -8,6 +8,7 @@
 #include <zoomr/device_step.cuh>
 
 #include <memory>  // std::make_unique
+#include <vector>  // std::vector
 
 namespace zoomr::inline v0 {
 
@@ -190,6 +191,12 @@ class device_cache : public cache_base<detail::device_core<Policy, T>> {
                        [](const std::string& reason) { detail::raise_precondition(reason); });
     state.known_pages = static_cast<index_t>(state.pages.size());
     set_pages(*core_, seq.id, state.pages, stream);
+  }
+
+  /// Which tokens are pinned now: as kv_cache::pinned, on the host alone.
+  /// @cost  O(segments); allocates the list
+  std::vector<pinned_range> pinned(sequence seq) const {
+    return detail::pinned_ranges(core_->host_policy, base::expect_open(seq));
   }
 
   /// Rows of a layer's selection: 1, or kv_heads or heads where each of these reads slots of its own.

@@ -18,6 +18,7 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
+#include <vector>       // std::vector
 
 namespace zoomr::inline v0 {
 
@@ -168,6 +169,21 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// @cost   writes all keys and values once, and makes all summaries; allocates nothing
   sequence load(byte_source& from, view<const index_t> pages = {});
   sequence load(byte_source&& from, view<const index_t> pages = {}) { return load(from, pages); }
+
+  /// Which tokens are pinned now: every later query attends them, as far as the model's window shows them, and they are
+  /// never chosen, dropped or evicted. They are those of pinned spans, the preamble and the question that the policy's
+  /// zones pin, and the first prompt if they pin that; sinks and the last tokens are not listed. Where segments are
+  /// pinned a token counts once its segment is closed, where tokens are (a policy that evicts by attention and chooses
+  /// no segments) once it is committed.
+  ///
+  /// The role says how long they stay: `question` until a later prompt that has a question ends, `pinned` until an edit
+  /// takes them. A token that is both is `pinned`.
+  /// @return  positions, ascending and disjoint; neighbours have different roles
+  /// @throws  precondition_error if the sequence is not open
+  /// @cost    O(segments), or O(tokens) where tokens are pinned; allocates the list
+  std::vector<pinned_range> pinned(sequence seq) const {
+    return detail::pinned_ranges(core_->policy, expect_open(seq));
+  }
 
   /// Rows of the active selection: 1, layers, layers * kv_heads or layers * heads; 0 if nothing is ever chosen.
   index_t selection_rows() const { return core_->sizes.selection_rows; }

@@ -28,6 +28,13 @@ struct token_span {
   span_role role = span_role::pinned;
 };
 
+/// Some tokens of a sequence that are pinned now, whoever named them: what `kv_cache::pinned` lists.
+struct pinned_range {
+  token_range tokens;  // positions
+  span_role role = span_role::pinned;
+  friend constexpr bool operator==(const pinned_range&, const pinned_range&) = default;
+};
+
 /// One sequence's part of a step. Before the end of the prompt all ids are prompt, and the flag means that the prompt
 /// ends with them; afterwards they are one token, or a draft of which a prefix may be accepted; or a later prompt
 /// begins with them, such as the next message of a conversation.

@@ -172,6 +172,8 @@ class device_as_host {
   }
   index_t tokens(zoomr::sequence seq) const { return cache_.tokens(seq); }
   bool in_prompt(zoomr::sequence seq) const { return cache_.in_prompt(seq); }
+  view<const zoomr::segment> segments(zoomr::sequence seq) const { return cache_.segments(seq); }
+  std::vector<zoomr::pinned_range> pinned(zoomr::sequence seq) const { return cache_.pinned(seq); }
   void trace(zoomr::attention_trace* into) { trace_ = into; }
 
   /// What the arena of a tiered placement has done so far.

@@ -18,7 +18,7 @@ void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all
   all.longest.clear();
   while (!plays.done()) {
     if (random.chance(4)) roll_back(policy, plays, 0, random, all);
-    any_step(plays, random, all, takes_back);
+    any_step_with_pins(policy, plays, random, all, takes_back);
   }
 }
 
@@ -50,6 +50,8 @@ void check_conversations(const Policy& policy, std::uint64_t first, const zoomr:
   CHECK(of_host.rolled_into == of_device.rolled_into);
   CHECK(of_host.rolled_before == of_device.rolled_before);
   CHECK(of_host.refused == of_device.refused);
+  CHECK(of_host.pinned == of_device.pinned);
+  if (spans) CHECK(of_device.questions > 0);
 }
 
 // The same of items that are passed whole, also where the wrong ones of their tokens are taken back.

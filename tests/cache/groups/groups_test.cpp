@@ -225,6 +225,10 @@ TEST_CASE("layers with one policy and shape, in groups, give the bits and the st
       CHECK(got.agreeability_count == wanted.agreeability_count);
       CHECK(got.agreeability_sum == doctest::Approx(wanted.agreeability_sum));
       CHECK(grouped.bytes(made.at(v).seq).details == one.bytes(expected.at(v).seq).details);
+      const sequence in = grouped.in_group(made.at(v).seq, 1);
+      const tape& text = says[static_cast<std::size_t>(v)];
+      CHECK(grouped.group(1).pinned(in) ==
+            pins_of(policy, text, grouped.tokens(made.at(v).seq), grouped.group(1).segments(in)));
     }
   };
   check("window", small::window, 20);

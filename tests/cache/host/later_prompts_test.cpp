@@ -80,7 +80,7 @@ void check_lives(const Policy& policy, const tape& says, std::uint64_t seed, hap
       all.longest[fork(plays, 0, says)] = all.longest[0];
       ++all.forked;
     }
-    any_step(plays, random, all, takes_back_alike<Policy>);
+    any_step_with_pins(policy, plays, random, all, takes_back_alike<Policy>);
     left = false;
     for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) left = left || !plays.done(v);
   }
@@ -149,6 +149,8 @@ TEST_CASE("spans cut anywhere, dropped, rolled back, forked, saved and loaded gi
     CAPTURE(std::string(name));
     CHECK((policy.evict.observes || all.rolled_into > 0));
     CHECK((policy.evict.observes || all.rolled_before > 0));
+    CHECK(all.pinned > all.questions);
+    CHECK(all.questions > 0);
   });
 }
 

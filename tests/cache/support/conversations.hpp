@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::lower_bound, std::max, std::min
 #include <array>      // std::array
 #include <map>        // std::map
 #include <optional>   // std::optional
@@ -101,6 +101,67 @@ inline tape with_spans(tape says, std::uint64_t seed) {
   return says;
 }
 
+/// What is pinned of a text when so many tokens of it are there: token by token, by the words of docs/engine.md.
+/// @param segments  that are closed then
+template <class Policy>
+std::vector<zoomr::pinned_range> pins_of(const Policy& policy, const tape& says, index_t tokens,
+                                         view<const zoomr::segment> segments) {
+  const auto is = [&](index_t t, token_class mask) { return has(says.class_at(t), mask); };
+  const auto first_of = [&](token_class mask, index_t from, index_t to) {
+    while (from < to && !is(from, mask)) ++from;
+    return from;
+  };
+  std::vector<zoomr::token_range> prompts{{0, says.prompt}};
+  prompts.insert(prompts.end(), says.later_prompts.begin(), says.later_prompts.end());
+  std::erase_if(prompts, [&](zoomr::token_range prompt) { return prompt.last > tokens; });
+  zoomr::token_range question;
+  for (const zoomr::token_range& prompt : prompts) {
+    index_t last = prompt.last;
+    while (last > prompt.first && !is(last - 1, token_class::question)) --last;
+    if (last > prompt.first) question = {first_of(token_class::question, prompt.first, last), last};
+  }
+  if (question.last == 0 && !prompts.empty()) {
+    const zoomr::token_range prompt = prompts.back();
+    if (first_of(token_class::message, prompt.first, prompt.last) < prompt.last) question = prompt;
+  }
+  question.first = std::max(question.first, question.last - policy.zone.question);
+  const index_t preamble = prompts.empty() ? 0 : std::min(policy.zone.preamble, says.prompt);
+  const index_t message = first_of(token_class::message, 0, preamble);
+  const index_t second = first_of(token_class::message, message + 1, preamble);
+  const index_t text = (second < preamble ? second : message) + 4;  // behind the header
+
+  std::vector<int> ranks(static_cast<std::size_t>(tokens));  // 2: pinned, 1: question
+  const auto raise = [&](index_t first, index_t last, int rank) {
+    for (index_t t = first; t < last; ++t) {
+      int& now = ranks[static_cast<std::size_t>(t)];
+      now = std::max(now, rank);
+    }
+  };
+  if (policy.zone.prompt && !prompts.empty()) raise(0, says.prompt, 2);
+  if (decltype(policy.evict)::observes && !Policy::selects) {
+    raise(question.first, question.last, 1);
+    for (index_t t = 0; t < tokens; ++t) raise(t, is(t, token_class::pinned) ? t + 1 : t, 2);
+  } else {
+    index_t end = 0;  // of the segment before
+    for (const zoomr::segment& s : segments) {
+      const bool named = is(s.begin, token_class::pinned);
+      const bool opens = message < preamble && s.end <= preamble && end <= text;
+      const bool asks = question.first <= s.begin && s.end <= question.last;
+      raise(s.begin, s.end, named || opens ? 2 : asks ? 1 : 0);
+      end = s.end;
+    }
+  }
+  std::vector<zoomr::pinned_range> ranges;
+  for (index_t t = 0; t < tokens; ++t) {
+    const int rank = ranks[static_cast<std::size_t>(t)];
+    if (rank == 0) continue;
+    const bool goes_on = t > 0 && ranks[static_cast<std::size_t>(t - 1)] == rank;
+    if (!goes_on) ranges.push_back({{t, t}, rank == 2 ? zoomr::span_role::pinned : zoomr::span_role::question});
+    ranges.back().tokens.last = t + 1;
+  }
+  return ranges;
+}
+
 /// What has happened in some random lives.
 struct happened {
   index_t rolled_into = 0;    // a later prompt
@@ -109,6 +170,8 @@ struct happened {
   index_t taken_back = 0;     // tokens of a whole item, once all were committed
   index_t forked = 0;
   index_t loaded_within = 0;           // a later prompt
+  index_t pinned = 0;                  // ranges after the steps
+  index_t questions = 0;               // of these
   std::map<index_t, index_t> longest;  // by voice: most tokens that it has had in this life
 };
 
@@ -191,6 +254,39 @@ void any_step(Player& plays, dice& random, happened& all, bool takes_back = fals
     if (plays.tokens(v) <= ends[i]) continue;
     plays.rollback(v, ends[i]);
     ++all.taken_back;
+  }
+}
+
+/// The same. After it the cache says what is pinned, and each token that was generated has read what was before.
+template <class Policy, class Player>
+void any_step_with_pins(const Policy& policy, Player& plays, dice& random, happened& all, bool takes_back = false) {
+  std::vector<std::vector<zoomr::pinned_range>> pins;
+  std::vector<index_t> firsts;
+  for (const voice& each : plays.voices) {
+    pins.push_back(plays.cache.pinned(each.seq));
+    firsts.push_back(plays.cache.tokens(each.seq));
+  }
+  any_step(plays, random, all, takes_back);
+  for (std::size_t v = 0; v < plays.voices.size(); ++v) {
+    const voice& each = plays.voices[v];
+    bool all_read = true;
+    for (auto at = each.log.lower_bound({firsts[v], 0}); at != each.log.end(); ++at) {
+      for (const std::vector<index_t>& read : at->second.attended) {
+        for (const zoomr::pinned_range& range : pins[v]) {
+          const auto first = std::lower_bound(read.begin(), read.end(), range.tokens.first);
+          const auto last = std::lower_bound(first, read.end(), range.tokens.last);
+          all_read = all_read && last - first == range.tokens.size();
+        }
+      }
+    }
+    REQUIRE(all_read);
+    pins[v] = plays.cache.pinned(each.seq);
+    const index_t tokens = plays.cache.tokens(each.seq);
+    REQUIRE(pins[v] == pins_of(policy, *each.says, tokens, plays.cache.segments(each.seq)));
+    for (const zoomr::pinned_range& range : pins[v]) {
+      ++all.pinned;
+      all.questions += range.role == zoomr::span_role::question ? 1 : 0;
+    }
   }
 }
 

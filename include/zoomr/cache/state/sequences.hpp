@@ -193,6 +193,45 @@ inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
                                   " tokens could never be evicted, but each KV lane keeps " + std::to_string(kept));
 }
 
+/// What is pinned of a sequence, as `any_kv_cache::pinned` says it.
+[[gnu::cold, gnu::noinline]] inline std::vector<pinned_range> pinned_ranges(const any_policy& policy,
+                                                                            const token_state& state) {
+  std::vector<pinned_range> ranges;
+  const auto add = [&](token_range tokens, span_role role) {  // segments of a prompt that is pinned are listed already
+    const index_t end = ranges.empty() ? 0 : ranges.back().tokens.last;
+    tokens.first = (std::max)(tokens.first, end);
+    if (tokens.size() <= 0) return;
+    if (!ranges.empty() && end == tokens.first && ranges.back().role == role) {
+      ranges.back().tokens.last = tokens.last;
+    } else {
+      ranges.push_back({tokens, role});
+    }
+  };
+  add({0, state.pinned(policy.zone)}, span_role::pinned);
+  if (!state.marked) return ranges;
+  const view<const token_class> classes(state.classes);
+  if (policy.evict.observes && !policy.selects) {
+    token_range question;
+    if (policy.zone.question > 0 && !state.in_first_prompt()) {
+      const token_range first{0, state.prompt_end};
+      question = find_question(classes, first, state.ended_later_prompts(), policy.zone.question).tokens;
+    }
+    for (index_t t = 0; t < classes.size(); ++t) {
+      const bool stays = has(classes[t], token_class::pinned), in_question = question.first <= t && t < question.last;
+      if (stays || in_question) add({t, t + 1}, stays ? span_role::pinned : span_role::question);
+    }
+    return ranges;
+  }
+  for (index_t id = 0; id < state.segment_count(); ++id) {
+    const segment& closed = state.segments[id];
+    const token_range preamble = state.pins.preamble;
+    const bool in_preamble = preamble.first <= id && id < preamble.last;
+    const bool stays = in_preamble || has(classes[closed.begin], token_class::pinned);
+    if (stays || state.pins.has(id)) add({closed.begin, closed.end}, stays ? span_role::pinned : span_role::question);
+  }
+  return ranges;
+}
+
 /// Checks that a later prompt may begin with an item: all that its tokens attend to is there.
 /// @throws precondition_error if not
 inline void expect_beginning(const any_policy& policy, const config& limits, const token_state& state,
