@@ -38,6 +38,8 @@ inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor th
     s.classes.push_back(static_cast<zoomr::token_class>(flags));
   }
   s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
+  s.limits.voters_unsure = p.voters_unsure;
+  s.limits.voters_none = p.voters_none;
   return s;
 }
 

@@ -251,6 +251,8 @@ zoomr_ggml_params zoomr_ggml_default_params(void) {
   p.n_threads = 1;
   p.policy = "full";
   p.rope.freq_base = 10000, p.rope.freq_scale = 1;
+  const zoomr::config limits;
+  p.voters_unsure = limits.voters_unsure, p.voters_none = limits.voters_none;
   return p;
 }
 
@@ -413,8 +415,8 @@ int zoomr_ggml_seq_stats(const zoomr_ggml* z, int32_t seq, zoomr_ggml_stats* sta
   *stats = {};
   if (s == nullptr) return ZOOMR_GGML_REFUSED;
   const zoomr::statistics found = z->in->stats(s->handle);
-  *stats = {found.prompt_tokens, found.tokens, found.attended_mean(z->settings.model), found.refreshes,
-            static_cast<std::size_t>(z->in->bytes(s->handle))};
+  *stats = {found.prompt_tokens, found.tokens,         found.attended_mean(z->settings.model),
+            found.refreshes,     found.unsure_share(), static_cast<std::size_t>(z->in->bytes(s->handle))};
   return ZOOMR_GGML_SUCCESS;
 }
 

@@ -88,6 +88,10 @@ typedef struct zoomr_ggml_params {
   const uint8_t* classes; /* [n_vocab] flags of zoomr_ggml_class, of policies that read them: zoomr_ggml_classify */
   int32_t n_vocab;
   const float* voters; /* [n_layer * n_head] weights of heads, of policies that ask heads */
+  float voters_unsure; /* bits: above this entropy of the heads' posterior a choice is unsure, and the tokens that it
+                          serves read everything. INFINITY (the default): none is. It belongs to the weights, as: */
+  float voters_none;   /* the logit of its class "none of these segments", which makes a choice unsure too where it has
+                          the most votes. -INFINITY (the default): there is no such class */
 
   zoomr_ggml_rope rope;              /* of all layers, for seq_add; n_rot 0: it is not known, and seq_add is refused */
   const zoomr_ggml_rope* layer_rope; /* [n_layer] in its place, where layers differ: the sliding ones of Gemma 3 have a
@@ -205,7 +209,9 @@ typedef struct zoomr_ggml_stats {
   int64_t tokens;         /* after it */
   double attended_tokens; /* mean of those, layers and heads */
   int64_t choices;
-  size_t bytes; /* keys, values and their index, now */
+  double unsure_share; /* of the tokens after it, dropped ones too: those that read everything since a choice was
+                          unsure (voters_unsure, voters_none) */
+  size_t bytes;        /* keys, values and their index, now */
 } zoomr_ggml_stats;
 int zoomr_ggml_seq_stats(const zoomr_ggml* z, int32_t seq, zoomr_ggml_stats* stats);
 

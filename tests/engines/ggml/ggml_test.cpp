@@ -532,6 +532,31 @@ TEST_CASE("heads that vote have the weights that were handed over, in layers wit
   }
 }
 
+TEST_CASE("where heads that vote are unsure, tokens read everything, and are counted") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  float weights[engine::layers * engine::heads] = {};
+  weights[1] = 1;
+  const zoomr_ggml_params defaults = zoomr_ggml_default_params();
+  const auto passed = [&](float unsure, float none, bool reads_all) {
+    zoomr_ggml_params p = engine::params({});
+    p.policy = "sentence_voters", p.voters = weights, p.voters_unsure = unsure, p.voters_none = none;
+    p.classes = classes.data(), p.n_vocab = 64;
+    engine e({}, p);
+    e.use_ids({1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 9});
+    e.pass({{0, 128}}), e.pass({{0, 128}}), e.pass({{0, 64, true}});
+    e.decode(0, 5, reads_all);  // the outputs of full attention then
+    zoomr_ggml_stats stats;
+    REQUIRE(zoomr_ggml_seq_stats(e.z(), 0, &stats) == ZOOMR_GGML_SUCCESS);
+    CHECK((stats.attended_tokens == 320 + (1 + 5) / 2.0) == reads_all);
+    CHECK(stats.unsure_share == (reads_all ? 1 : 0));
+  };
+  passed(0, defaults.voters_none, true);
+  passed(defaults.voters_unsure, 1000, true);
+  passed(20, -1000, false);
+  passed(defaults.voters_unsure, defaults.voters_none, false);
+}
+
 TEST_CASE("heads that vote hear a prompt that was opened again as if it had come once") {
   std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
   classes[9] = ZOOMR_GGML_DELIMITER;
@@ -772,6 +797,8 @@ TEST_CASE("what cannot be is refused with a sentence") {
   p.policy = "quest2", refused(p, "no policy \"quest2\"");
   p = good, p.policy = "zoomr_focus", refused(p, "classes");
   p = good, p.policy = "zoomr_voters", refused(p, "voters");
+  p = good, p.voters_unsure = -1, refused(p, "voters_unsure must be at least 0 bits");
+  p = good, p.voters_none = p.voters_unsure, refused(p, "voters_none must be a finite logit");
   p = good, p.n_head = 0, refused(p, "heads");
   p = good, p.type_kv = GGML_TYPE_Q5_0, refused(p, "type_kv");
   p = good, p.type_kv = GGML_TYPE_Q8_0, p.n_embd_head_k = 48, refused(p, "multiples of 32");
