@@ -51,14 +51,14 @@ def large_page(path):
               "details": [4096 * i for i in range(steps // 4)]}
     run = {"policy": "large", "options": "", "text": 0, "figures": [["budget", "64"]], "prompt": prompt,
            "tokens": tokens, "steps": steps, "positions": [prompt, steps], "per": "layer", "layers": list(range(layers)),
-           "kv_heads": 1, "group": 2, "query_heads": 48, "pieces": pieces,
+           "kv_heads": 1, "group": 2, "query_heads": 48, "pieces": pieces, "pinned": [],
            "levels": {"stride": 1, "lanes": list(range(layers)), "classes": classes}, "in_memory": None,
            "choices": {"unit": "share", "stride": 1, "list": [[s, s % layers, 9000, 1, s // 20, 0.5]
                                                               for s in range(0, steps, 8)]}, "series": series}
     write_page(path, [run], [[f" word{t}" if t % 15 else "\n" for t in range(tokens)]])
 
 
-def small_run(name, words, text, prompt, levels, given=False):
+def small_run(name, words, text, prompt, levels, given=False, pinned=()):
     """A run in two layers of 24 KV heads, over pieces of four tokens.
 
     levels: of each piece, how many of the 48 lanes read it at each step at which it is closed, and the level
@@ -74,7 +74,7 @@ def small_run(name, words, text, prompt, levels, given=False):
             classes[lane] += [begin // 4 + 1, 1, since, steps - since, level]
     return {"policy": name, "options": "", "text": text, "given": given, "figures": [["budget", "8"]], "prompt": prompt,
             "tokens": tokens, "steps": steps, "positions": [prompt, steps], "per": "kv_head", "layers": [0, 1],
-            "kv_heads": 24, "group": 1, "query_heads": 48, "pieces": pieces,
+            "kv_heads": 24, "group": 1, "query_heads": 48, "pieces": pieces, "pinned": list(pinned),
             "levels": {"stride": 1, "lanes": list(range(48)), "classes": classes}, "in_memory": None, "choices": None,
             "series": {"stride": 1, "attended": [48 * 8] * steps}}
 
@@ -305,7 +305,7 @@ class Page(unittest.TestCase):
         for scheme in ("light", "dark"):
             self.tab.prefer(scheme)
             self.open()
-            for kind in range(4):  # each state of text is there
+            for kind in range(5):  # each state of text is there
                 self.tab.run(f"document.querySelector('.text span').className = 'k{kind}'")
                 (worst, where), (count, _) = self.tab.run(script)
                 self.assertGreater(count, 60)
@@ -337,6 +337,39 @@ class Page(unittest.TestCase):
             self.assertEqual(shades, ["1", "2", "4", "6", "8", "8"])
             self.assertEqual(self.tab.run(f"new Set({of}.map((one) => getComputedStyle(one).backgroundColor)).size"), 5)
         self.assertIn("stronger: in more of the layers and KV heads", self.tab.run("document.getElementById('legend').textContent"))
+
+    def test_what_is_pinned_has_a_colour_of_its_own_while_it_is(self):
+        words = [f" word{t}" for t in range(60)]
+        pinned = [0, 8, 0, 0, 40, 12, 16, 1, 0, 30, 17, 19, 0, 0, 40]  # two segments, one for 30 steps, half of one
+        self.small(small_run("p", words, 0, 20, lambda piece: (48, 3), pinned=pinned), texts=[words])
+        self.tab.run("document.querySelector('.run .plot').focus()")
+        kinds = "[...document.querySelectorAll('.text span')].slice(0, 5).map((one) => one.className.slice(0, 2))"
+        at = """((position, row) => {  // a pixel of the timeline
+            const view = views[0], {scale} = view, copy = document.createElement("canvas");
+            const pen = copy.getContext("2d", {willReadFrequently: true});
+            const x = view.xOf(position + .5) * scale, y = (row + .5 - view.top) * view.rowHeight * scale;
+            pen.drawImage(view.canvases[0], -Math.floor(x), -Math.floor(y));
+            return [...pen.getImageData(0, 0, 1, 1).data];
+        })"""
+        own = self.tab.run("colour('--pinned').slice(1).match(/../g).map((byte) => parseInt(byte, 16))")
+        for position, third in ((49, "k4"), (50, "k2")):
+            self.tab.run(f"moveTo({position}, 12)")
+            self.frame()
+            self.assertEqual(self.tab.run(kinds), ["k4", "k4", "k2", third, "k2"])
+            said = self.detail(0)
+            self.assertEqual("Pinned, until another question." in said, third == "k4")
+            first, second, other, question, half = (self.tab.run(f"{at}({position}, {row})") for row in range(5))
+            self.assertEqual(first, second)
+            self.assertEqual(other, half)
+            self.assertLess(max(abs(a - b) for a, b in zip(first, own)), 4)
+            self.assertGreater(max(abs(a - b) for a, b in zip(other, own)), 40)
+            self.assertEqual(question, first if third == "k4" else other)
+        for place, words_of in ((0, "heads. Pinned.word0"), (16, "heads. 2 of its tokens: pinned.word16"),
+                                (8, "heads.word8")):
+            self.tab.run(f"moveTo(40, {place})")
+            said = self.detail(0)
+            self.assertIn(words_of, said)
+        self.assertIn("pinned", self.tab.run("document.getElementById('legend').textContent"))
 
     def test_the_text_follows_the_cross(self):
         words = [f" word{t}" if t % 7 else "\n" for t in range(1200)]

@@ -68,8 +68,9 @@ struct run_of_ledger {
 };
 
 /// What the page says of a text under this policy, and what another session's own traces say.
+/// @return  of cells of pinned pieces how many are read whole
 template <class Policy>
-void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {}) {
+std::size_t check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {}) {
   const auto tokens = static_cast<index_t>(text.ids().size());
   const auto open = [&] { return session(text.net, policy, 1, tokens, text.classes, 1, tiers.host == 0, tiers); };
   report::page page("a title", "a command", 1);
@@ -117,7 +118,17 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
   std::vector<level_matrix> said;
   for (index_t lane = 0; lane < model.kv_lanes(); ++lane)
     said.push_back(levels_of(run["levels"], static_cast<std::size_t>(lane), pieces, steps));
-  std::size_t step = 0, known = 1, chosen_cells = 0, chosen_sum = 0;
+  std::size_t step = 0, known = 1, chosen_cells = 0, chosen_sum = 0, pinned_cells = 0;
+  std::vector<zoomr::pinned_range> pinned;  // by the page, at a step
+  const auto list_pinned = [&] {
+    pinned.clear();
+    for (std::size_t at = 0; at < run["pinned"].size(); at += 5) {
+      const auto number = [&](std::size_t what) { return run["pinned"][at + what].template get<index_t>(); };
+      if (number(3) > static_cast<index_t>(step) || static_cast<index_t>(step) >= number(4)) continue;
+      pinned.push_back({{number(0), number(1)}, static_cast<zoomr::span_role>(number(2))});
+    }
+    std::ranges::sort(pinned, {}, [](const zoomr::pinned_range& range) { return range.tokens.first; });
+  };
   bool prompt = true;
   std::vector<std::vector<zoomr::level>> active;  // [rows]  what was selected before the step
   const auto selected = [&](index_t row) -> std::vector<zoomr::level> {
@@ -145,6 +156,8 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
     if (std::exchange(prompt, false)) return save_active();
     const index_t position = again.cache().tokens(again.at(0)) - 1;
     while (known < pieces && field(known, 3) <= static_cast<index_t>(step)) ++known;
+    list_pinned();
+    REQUIRE(pinned == again.cache().pinned(again.at(0)));
     std::map<std::pair<index_t, bool>, std::set<index_t>> read;  // by lane and pass
     for (const zoomr::attended_record& one : attended) {
       if (one.position != position) continue;
@@ -163,6 +176,10 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
         const int level = details == 0 ? (summary > 0 ? 1 : 0) : details == split - begin ? 3 : 2;
         const std::uint8_t cell = said[static_cast<std::size_t>(lane)][id][step];
         REQUIRE((cell & 3) == level);
+        for (const zoomr::pinned_range& range : pinned) {
+          const bool is_pinned = id > 0 && range.tokens.first <= begin && end <= range.tokens.last;
+          pinned_cells += is_pinned && cell == 3 ? 1 : 0;
+        }
         const bool now = policy.aggregate.per != zoomr::scope::sequence || second != read.end();
         REQUIRE((cell >= 4) == (id > 0 && field(id, 4) >= 0 && level >= 2 && is_chosen(lane, field(id, 4), now)));
         chosen_cells += cell >= 4 ? 1 : 0;
@@ -176,7 +193,7 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
   if (run["choices"].is_null()) {
     CHECK(chosen_cells == 0);
     CHECK(choices.empty());
-    return;
+    return pinned_cells;
   }
   CHECK(chosen_cells > 0);
   std::map<std::pair<index_t, index_t>, const zoomr::choice_record*> by_token;  // by step and row, as they were made
@@ -206,6 +223,7 @@ void check_run(run_of_ledger& text, Policy policy, zoomr::tier_bytes tiers = {})
     }
     if (run["choices"]["unit"] == "share") REQUIRE(one[2] == (all > 0 ? std::lround(agreed / all * 1e4) : -1));
   }
+  return pinned_cells;
 }
 
 TEST_CASE("a page says of each token what it has read, and adds up to the statistics") {
@@ -219,8 +237,11 @@ TEST_CASE("a page says of each token what it has read, and adds up to the statis
   check_run(text, heads);
   auto quest = presets::quest;
   quest.segment.longest = 8, quest.select.segments = 3, quest.zone.dense_layers = 0;
-  check_run(text, quest);
+  CHECK(check_run(text, quest) == 0);
   check_run(text, presets::h2o_with(32));
+  text.classes[static_cast<std::size_t>(text.ids().front())] = zoomr::token_class::message;
+  quest.zone.preamble = 8, quest.zone.question = 9;
+  CHECK(check_run(text, quest) > 0);
 }
 
 TEST_CASE("a page says which segments are in memory") {
@@ -278,6 +299,37 @@ report::policy_facts small_facts() {
   report::policy_facts facts;
   facts.model = {1, 1, 1, 8}, facts.query_heads = 1;
   return facts;
+}
+
+TEST_CASE("a page says what is pinned, and for how long; as long it has no summary but is read whole") {
+  report::recorder recorded(small_facts());
+  std::vector<zoomr::segment> segments = {{0, 0, 4, 0, 4, 3}, {4, 4, 8, 4, 8, 7}};  // the cache's: no details
+  report::step_view now;
+  const auto pass = [&](index_t tokens, std::vector<index_t> read) {
+    now.segments = zoomr::view<const zoomr::segment>(segments);
+    now.tokens = tokens;
+    if (tokens == 8) return recorded.begin(now);
+    recorded.attended.push_back({0, tokens - 1, 0, 0, false, std::move(read)});
+    recorded.step(now);
+  };
+  using enum zoomr::span_role;
+  now.pinned = {{{0, 4}, pinned}, {{4, 8}, question}};
+  pass(8, {});
+  pass(9, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  segments[1].split = 6;
+  now.pinned = {{{0, 4}, pinned}};
+  pass(10, {0, 1, 2, 3, 6, 7, 9});
+  now.pinned = {};
+  segments[0].split = 4;
+  pass(11, {10});
+  report::page page("", "", 1);
+  page.add(recorded, {"policy", "", std::vector<std::string>(11, "x"), {}});
+  const ordered_json& run = page.data()["runs"][0];
+  CHECK(run["pinned"] == ordered_json({0, 4, 0, 0, 2, 4, 8, 1, 0, 1}));
+  CHECK(run["pieces"] == ordered_json({-1, -1, -1, 0, -1, 0, 4, 4, 0, 0, 4, 6, 8, 0, 1}));
+  const level_matrix levels = levels_of(run["levels"], 0, 3, 3);
+  CHECK(levels[1] == std::vector<std::uint8_t>{3, 3, 0});
+  CHECK(levels[2] == std::vector<std::uint8_t>{3, 1, 0});
 }
 
 TEST_CASE("levels over time come back as they went in, or in larger columns as the highest of each") {

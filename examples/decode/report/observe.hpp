@@ -31,7 +31,7 @@ policy_facts facts_of(const Policy& policy, index_t tokens) {
 /// After a step, of a `zoomr::any_kv_cache`.
 template <class Cache>
 step_view view_of(const Cache& cache, zoomr::sequence seq) {
-  step_view now{cache.segments(seq), cache.tokens(seq), cache.stats(seq), cache.bytes(seq), {}, {}};
+  step_view now{cache.segments(seq), cache.tokens(seq), cache.stats(seq), cache.bytes(seq), cache.pinned(seq), {}, {}};
   if constexpr (zoomr::tiered_placement<typename Cache::placement_type>) {
     now.tiers = cache.tiers();
     now.in_memory = [&cache, seq](index_t layer, index_t kv_head, index_t position) {

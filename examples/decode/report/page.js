@@ -94,6 +94,13 @@ class Run {
       if (this.position[step + 1] === at && step + 1 < raw.steps) ++step;
       this.stepAt[at] = step;
     }
+    this.pins = [];  // of rows that are pinned whole: [row, first step, last step]
+    for (let at = 0; at < raw.pinned.length; at += 5) {
+      const [begin, end, , from, to] = raw.pinned.slice(at, at + 5);
+      this.rows.forEach((row, r) => {
+        if (!row.open && begin <= row.begin && row.end <= end) this.pins.push([r, from, to]);
+      });
+    }
     this.grid = new Grid(raw.levels, raw.pieces.length / 5);
     this.here = raw.in_memory && new Grid(raw.in_memory, raw.pieces.length / 5);
     this.columns = Math.ceil(raw.steps / raw.levels.stride);
@@ -108,13 +115,23 @@ class Run {
     const text = this.words.slice(row.begin, row.end).join("").replace(/\s+/g, " ").trim();
     return text.length > most ? `${text.slice(0, most - 1)}…` : text;
   }
-  // The picture of some lanes: what share of them reads a row in a column, and has chosen it, as bytes.
+  // How many tokens of a row are pinned at a step, by role.
+  pinnedAt(row, step) {
+    const counts = [0, 0];
+    for (let at = 0; at < this.pinned.length; at += 5) {
+      const [begin, end, role, from, to] = this.pinned.slice(at, at + 5);
+      if (from <= step && step < to) counts[role] += Math.max(0, Math.min(end, row.end) - Math.max(begin, row.begin));
+    }
+    return counts;
+  }
+  // The picture of some lanes: what share of them reads a row in a column, and has chosen it, as bytes; and what of it
+  // is read because it is pinned.
   show(layer, head) {
     const {columns, kv_heads, layers, rows} = this, coarse = Math.ceil(columns / MIP);
     const lanes = this.lanes = [...Array(layers.length * kv_heads).keys()].filter((lane) =>
       (layer < 0 || layers[Math.floor(lane / kv_heads)] === layer) && (head < 0 || lane % kv_heads === head));
     const bytes = (width) => new Uint8Array(rows.length * width);
-    const picture = (width) => ({width, read: bytes(width), chosen: bytes(width)});
+    const picture = (width) => ({width, read: bytes(width), chosen: bytes(width), pinned: bytes(width)});
     this.fine = picture(columns), this.coarse = picture(coarse), this.changed = new Uint8Array(columns);
     const read = new Int32Array(columns + 1), chosen = new Int32Array(columns + 1);
     rows.forEach((row, r) => {
@@ -133,6 +150,14 @@ class Run {
         this.coarse.chosen[over] = Math.max(this.coarse.chosen[over], this.fine.chosen[at]);
       }
     });
+    const {stride} = this.grid;
+    for (const [r, from, to] of this.pins) {
+      for (let c = Math.floor(from / stride); c < Math.ceil(to / stride); ++c) {
+        const at = r * columns + c, over = r * coarse + Math.floor(c / MIP);
+        this.fine.pinned[at] = this.fine.read[at];
+        this.coarse.pinned[over] = Math.max(this.coarse.pinned[over], this.fine.read[at]);
+      }
+    }
   }
   // What the last choices before a step say of a segment, in the rows of the selection that the shown lanes read.
   votes(segment, step) {
@@ -317,15 +342,17 @@ class View extends Plot {
       if (this.xOf(at) + 30 < this.width) pen.fillText(`${Math.round(at)}`, this.xOf(at), plot + AXIS / 2 + 2);
     }
   }
-  // Fills an image: in each pixel the most that is chosen in its rows and columns, or the most that is read.
+  // Fills an image: in each pixel the most that is chosen in its rows and columns; or else the most that is read, as
+  // pinned if some of it is.
   picture(image) {
     const {run} = this, {width: w, height: h} = image, pixels = new Uint32Array(image.data.buffer);
-    const [back, read0, chosen0] = ["--line", "--read", "--chosen"].map((name) => {  // red in the lowest byte
+    const names = ["--line", "--read", "--pinned", "--chosen"];
+    const [back, read0, pinned0, chosen0] = names.map((name) => {  // red in the lowest byte
       const rgb = parseInt(colour(name).slice(1), 16);
       return (rgb & 255) << 16 | rgb & 0xff00 | rgb >> 16;
     });
     const each = visible() / w, source = each / run.grid.stride > MIP ? run.coarse : run.fine;
-    const {width, read, chosen} = source, grain = source === run.coarse ? MIP : 1;
+    const {width, read, pinned, chosen} = source, grain = source === run.coarse ? MIP : 1;
     const at = (x) => Math.floor(run.columnOf(Math.floor(state.left + x * each)) / grain);
     const from = Int32Array.from({length: w}, (_, x) => Math.max(0, at(x)));
     const to = Int32Array.from({length: w}, (_, x) => (state.left + x * each < run.tokens ? at(x + 1 - 1e-6) + 1 : 0));
@@ -335,15 +362,16 @@ class View extends Plot {
       const end = clamp(Math.floor(this.top + (y + 1) / tall), row + 1, run.rows.length);
       next = clamp(Math.ceil((row + 1 - this.top) * tall), y + 1, h);
       for (let x = 0; x < w; ++x) {
-        let some = 0, most = 0;
+        let some = 0, kept = 0, most = 0;
         for (let r = row; r < end; ++r) {
           for (let i = r * width + from[x]; i < r * width + to[x]; ++i) {
             if (chosen[i] > most) most = chosen[i];
             if (read[i] > some) some = read[i];
+            if (pinned[i] > kept) kept = pinned[i];
           }
         }
-        const shade = most > 0 ? 75 + .7 * most : some > 0 ? 40 + .6 * some : 0;
-        pixels[y * w + x] = (most > 0 ? chosen0 : read0) | Math.round(shade) << 24;
+        const shade = most > 0 ? 75 + .7 * most : kept > 0 ? 75 + .6 * kept : some > 0 ? 40 + .6 * some : 0;
+        pixels[y * w + x] = (most > 0 ? chosen0 : kept > 0 ? pinned0 : read0) | Math.round(shade) << 24;
       }
       for (let copy = y + 1; copy < next; ++copy) pixels.copyWithin(copy * w, y * w, y * w + w);
       if (gap) pixels.fill(back | 128 << 24, (next - 1) * w, next * w);
@@ -366,11 +394,11 @@ class View extends Plot {
   // A piece that is not closed yet is open, as far as it is there. A colour is as strong as the timeline's: by the share
   // of the lanes.
   drawText(r, follow) {
-    const {run, spans, text} = this, {read, chosen} = run.fine, {position} = state;
+    const {run, spans, text} = this, {read, pinned, chosen} = run.fine, {position} = state;
     const column = run.columnOf(position), step = run.stepOf(position), open = spans.length - 1;
     run.rows.forEach((row, i) => {
       const at = (step < row.since ? open : i) * run.columns + column, there = column >= 0 && row.begin <= position;
-      const kind = !there ? 0 : chosen[at] > 0 ? 3 : read[at] > 170 ? 2 : read[at] > 0 ? 1 : 0;
+      const kind = !there ? 0 : chosen[at] > 0 ? 3 : pinned[at] > 0 ? 4 : read[at] > 170 ? 2 : read[at] > 0 ? 1 : 0;
       const shade = Math.max(1, Math.round(SHADES * (kind === 3 ? chosen[at] : read[at]) / 255));
       const kinds = `k${kind}${kind ? ` s${shade}` : ""}${i === r ? " at" : ""}`;
       if (kinds !== this.kinds[i]) spans[i].className = this.kinds[i] = kinds;
@@ -401,6 +429,10 @@ class View extends Plot {
       const says = [[counts[6] + counts[7], "chosen in"], [counts[3], "read whole without a choice in"],
         [counts[2], "read in part in"], [counts[1], "its summary alone read in"], [counts[0], "not read in"]];
       lines.push(`${says.filter(([count]) => count > 0).map(([count, what]) => `${what} ${of(count)}`).join(", ")}.`);
+      run.pinnedAt(row, step).forEach((count, role) => {
+        const part = count < row.end - row.begin ? `${count} of its tokens: pinned` : "Pinned";
+        if (count > 0) lines.push(role ? `${part}, until another question.` : `${part}.`);
+      });
       const votes = run.choices && row.segment >= 0 ? run.votes(row.segment, step) : {rows: 0};
       const best = votes.named && `Best ${UNITS[run.choices.unit]}: ${+votes.best.toPrecision(4)}`;
       if (best) lines.push(`${best}; named in ${votes.named} of the last ${votes.rows} choices.`);

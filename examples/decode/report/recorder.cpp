@@ -42,6 +42,7 @@ void recorder::begin(const step_view& now) {
   add_pieces(now);
   const auto covered = static_cast<index_t>(piece_at_.size());
   if (facts_.pinned_prompt && covered < now.tokens) add_piece(covered, now.tokens, now.tokens, -1);
+  take_pins(now);
   take_choices(now.tokens - 1, false);
   attended.clear();
 }
@@ -49,6 +50,7 @@ void recorder::begin(const step_view& now) {
 void recorder::step(const step_view& now) {
   const index_t position = now.tokens - 1;
   add_pieces(now);
+  take_pins(now);
   bool second_pass = false;
   for (const zoomr::attended_record& one : attended) second_pass |= one.position == position && one.second_pass;
   take_choices(position, second_pass);
@@ -77,6 +79,26 @@ void recorder::add_pieces(const step_view& now) {
     if (s.begin > covered()) add_piece(covered(), s.begin, s.begin, -1);
     if (s.end > covered()) add_piece(covered(), std::max(s.split, covered()), s.end, segments_);
   }
+}
+
+// A pinned segment is all summary to the cache, which reads it in any case; to the page it is text that is read whole.
+void recorder::take_pins(const step_view& now) {
+  if (now.pinned == pinned_) return;
+  for (const auto& [segment, id] : of_segment_) {
+    const zoomr::segment& s = now.segments[segment];
+    piece& p = pieces_[static_cast<std::size_t>(id)];
+    const bool pinned = s.split == s.begin && std::ranges::any_of(now.pinned, [&](const zoomr::pinned_range& range) {
+                          return range.tokens.first <= s.begin && s.end <= range.tokens.last;
+                        });
+    p.split = pinned ? p.end : std::max(s.split, p.begin);
+  }
+  for (pin& one : pins_) {
+    if (one.last < 0 && std::ranges::find(now.pinned, one.range) == now.pinned.end()) one.last = steps();
+  }
+  for (const zoomr::pinned_range& range : now.pinned) {
+    if (std::ranges::find(pinned_, range) == pinned_.end()) pins_.push_back({range, steps(), -1});
+  }
+  pinned_ = now.pinned;
 }
 
 // With one row for all layers a choice serves its own token in a second pass alone, else those after it; with more
@@ -281,6 +303,12 @@ ordered_json recorder::to_json(std::size_t limit) const {
   static constexpr const char* scopes[] = {"sequence", "layer", "kv_head", "head"};
   auto pieces = ordered_json::array();
   for (const piece& p : pieces_) pieces.insert(pieces.end(), {p.begin, p.split, p.end, p.since, p.segment});
+  auto pinned = ordered_json::array();
+  for (const pin& p : pins_) {
+    const index_t last = p.last < 0 ? steps() : p.last;
+    pinned.insert(pinned.end(),
+                  {p.range.tokens.first, p.range.tokens.last, static_cast<index_t>(p.range.role), p.first, last});
+  }
   auto positions = ordered_json::array();
   for (std::size_t i = 0, first = 0; i < samples_.size(); ++i) {
     if (i + 1 < samples_.size() && samples_[i + 1].position == samples_[i].position + 1) continue;
@@ -290,7 +318,8 @@ ordered_json recorder::to_json(std::size_t limit) const {
   std::vector<index_t> layers = facts_.layers;
   for (index_t layer = 0; facts_.layers.empty() && layer < facts_.model.layers; ++layer) layers.push_back(layer);
   const ordered_json series = series_json();
-  const std::size_t fixed = pieces.dump().size() + positions.dump().size() + series.dump().size() + 1024;
+  const std::size_t fixed =
+      pieces.dump().size() + pinned.dump().size() + positions.dump().size() + series.dump().size() + 1024;
   const std::size_t left = limit > fixed ? limit - fixed : 0;
   return {{"prompt", before_.position + 1},
           {"tokens", tokens_},
@@ -302,6 +331,7 @@ ordered_json recorder::to_json(std::size_t limit) const {
           {"query_heads", facts_.query_heads},
           {"positions", positions},
           {"pieces", pieces},
+          {"pinned", pinned},
           {"levels", levels_.to_json(steps(), left / 8 * 5)},
           {"in_memory", tiered_ ? residency_.to_json(steps(), left / 8) : ordered_json(nullptr)},
           {"choices", facts_.chooses ? choices_json(left / 4) : ordered_json(nullptr)},

@@ -3,6 +3,7 @@
 // page (docs/report.md). Nothing here knows a decoder, so whatever drives a cache can be recorded.
 #pragma once
 
+#include <zoomr/cache/sequence.hpp>
 #include <zoomr/cache/statistics.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/shape.hpp>
@@ -43,6 +44,7 @@ struct step_view {
   index_t tokens = 0;
   zoomr::statistics stats;
   zoomr::memory_use bytes;
+  std::vector<zoomr::pinned_range> pinned;
   std::optional<zoomr::tier_statistics> tiers;
   /// in_memory(layer, KV head, position); empty without tiers
   std::function<bool(index_t, index_t, index_t)> in_memory;
@@ -80,6 +82,10 @@ class recorder {
     zoomr::memory_use bytes;
     zoomr::tier_statistics tiers;
   };
+  struct pin {
+    zoomr::pinned_range range;
+    index_t first, last;  // steps; last -1: it is pinned still
+  };
   struct kept_choice {
     index_t step;
     double agreeability;                               // -1: not known
@@ -88,6 +94,7 @@ class recorder {
   };
 
   void add_pieces(const step_view& now);
+  void take_pins(const step_view& now);
   void add_piece(index_t begin, index_t split, index_t end, index_t segment);
   void take_choices(index_t position, bool second_pass);
   void keep(const zoomr::choice_record& made);
@@ -102,10 +109,12 @@ class recorder {
   nlohmann::ordered_json series_json() const;
 
   policy_facts facts_;
-  std::vector<piece> pieces_;              // the first is the open text
-  std::vector<index_t> piece_at_;          // [tokens that are in closed pieces]
-  std::map<index_t, index_t> of_segment_;  // pieces by segments
-  index_t segments_ = 0;                   // seen
+  std::vector<piece> pieces_;                // the first is the open text
+  std::vector<index_t> piece_at_;            // [tokens that are in closed pieces]
+  std::map<index_t, index_t> of_segment_;    // pieces by segments
+  std::vector<pin> pins_;                    // in the order in which they began
+  std::vector<zoomr::pinned_range> pinned_;  // now
+  index_t segments_ = 0;                     // seen
   index_t tokens_ = 0;
   std::map<index_t, std::vector<index_t>> in_force_;  // by row: the segments of the choice that serves
   std::vector<zoomr::choice_record> pending_;         // choices that serve the next step
