@@ -178,7 +178,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   ///
   /// The role says how long they stay: `question` until a later prompt that has a question ends, `pinned` until an edit
   /// takes them. A token that is both is `pinned`.
-  /// @return  positions, ascending and disjoint; neighbours have different roles
+  /// @return  ranges of positions, ascending and disjoint; those that touch have different roles
   /// @throws  precondition_error if the sequence is not open
   /// @cost    O(segments), or O(tokens) where tokens are pinned; allocates the list
   std::vector<pinned_range> pinned(sequence seq) const {
