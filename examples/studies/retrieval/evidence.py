@@ -8,8 +8,8 @@
     python3 evidence.py --draw                                                        only tables and figure
 
 BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes, MERGED what ../pretrained/lora.py
-makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at any time. Weights of one kind of problem
-alone stay there; those of all are DIR/voters.json, and are measured with.
+makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at any time. Weights stay there too. Those of all tasks,
+which is not DIR/voters.json, are what policies without another name are measured with.
 """
 import argparse
 import concurrent.futures
@@ -153,7 +153,7 @@ def novel_of(name):
 
 
 def voters(options, weights):
-    return os.path.join(options.model, "voters.json") if weights == "all" else kept(options, f"voters.{weights}.json")
+    return kept(options, f"voters.{weights}.json")
 
 
 def learn(options, weights):
@@ -183,7 +183,7 @@ def foretell(options, name):
     _, scored, policies = FORETOLD[name]
     text, seconds = run(options, name, "perplexity", "--model", options.model, "--text",
                         getattr(options, novel_of(name)), "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens",
-                        str(scored), "--passages", "1", "--policies", ",".join(policies), "--json", "--resume",
+                        str(scored), "--voters", voters(options, "all"), "--passages", "1", "--policies", ",".join(policies), "--json", "--resume",
                         kept(options, f"{name}.jsonl"))
     kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
     found = {}

@@ -47,6 +47,7 @@ constexpr Policy shrunk(Policy policy) {
   if constexpr (requires { select.segments; }) lower(select.segments, 3);
   if constexpr (requires { select.tokens; }) lower(select.tokens, 40);
   if constexpr (requires { policy.aggregate.queries; }) lower(policy.aggregate.queries, 5);
+  if constexpr (requires { policy.aggregate.question; }) lower(policy.aggregate.question, 11);
   if (zone.align > 1) {  // whole pages, which are smaller
     zone.sinks = zone.sinks / zone.align * segment.longest;
     zone.recent = zone.recent / zone.align * segment.longest;
@@ -140,13 +141,13 @@ inline constexpr auto evicting =
 // Heads that vote; and the exact attention of each KV head in the place of summaries.
 inline constexpr auto zoomr_voters = with(presets::zoomr_voters, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
-  p.aggregate.queries = 5;
+  p.aggregate.queries = 5, p.aggregate.question = 0;
   p.select.segments = 3;
   p.zone.recent = 7;
 });
 inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& p) {
   p.segment.longest = 9;
-  p.aggregate.queries = 3;
+  p.aggregate.queries = 3, p.aggregate.question = 0;
   p.zone.recent = 6;
 });
 // Voters by their scores of summaries.
