@@ -144,8 +144,8 @@ class Output(unittest.TestCase):
                 json.dump({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5], [1, 2, 1.5]], **bounds}, voters)
                 voters.flush()
                 done = run("--model", LLAMA, "--prompt", "= ; " * 30, "--max-tokens", 12, "--policy", "sentence_voters",
-                           "--set", "sentences.longest=6", "--set", "zones.recent=4", "--voters", voters.name, "--json",
-                           *more)
+                           "--set", "sentences.longest=6", "--set", "zones.recent=4", "--set", "top_p.neighbours=0",
+                           "--voters", voters.name, "--json", *more)
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(done.stdout)["runs"][0]
             return found["stats"], found["attended_tokens_mean"]

@@ -101,9 +101,9 @@ TEST_CASE("a prompt that begins as another one takes its first chunks from it, w
         }
       });
     };
-    expect_alike(changed_at(3 * chunk + 39, 3 * chunk + 40), 2 * chunk);  // another last token
-    expect_alike(changed_at(2 * chunk, 3 * chunk), 2 * chunk);            // of another length
-    expect_alike(changed_at(2 * chunk - 1, 3 * chunk + 40), chunk);       // in its second chunk
+    expect_alike(changed_at(3 * chunk + 39, 3 * chunk + 40), 2 * chunk + (chunk + 40 - chunk / 2));  // its last token
+    expect_alike(changed_at(2 * chunk, 3 * chunk), 2 * chunk);       // of another length
+    expect_alike(changed_at(2 * chunk - 1, 3 * chunk + 40), chunk);  // in its second chunk
     expect_alike(changed_at(0, 3 * chunk + 40), 0);
     expect_alike(changed_at(9999, chunk), 0);      // one chunk, its last one
     expect_alike(changed_at(9999, chunk + 2), 0);  // cut elsewhere
