@@ -11,7 +11,7 @@ struct heads_options {
   std::vector<std::string> forms;             // as people ask; see forms.hpp
   std::vector<std::string> queries = {"16"};  // whose queries score, each tried: so many last ones, or "question"
   double penalty = 0.02;                      // the larger, the fewer heads get a weight
-  double needless = 0.05;                     // share of the choices that find, above the bound of entropy
+  double needless = 0.01;                     // share of the choices that find, above the bound of entropy
   std::string out;                            // file to write; empty: none is written
 };
 

@@ -7,6 +7,7 @@
 
 #include <cmath>   // std::log, std::log2, std::nextafter, std::pow
 #include <string>  // std::string
+#include <vector>  // std::vector
 
 namespace zoomr_test {
 namespace {
@@ -40,6 +41,29 @@ TEST_CASE(
     }
     check_rarely_stopped("queries " + std::to_string(queries), all);
   }
+}
+
+TEST_CASE("the queries of a named question score, and the last ones; not those between") {
+  using zoomr::detail::query_positions;
+  const auto scoring = [](index_t position, zoomr::token_range named, index_t known_from = 0) {
+    const auto found = query_positions::at(position, 4, 20, named, known_from);
+    std::vector<index_t> positions, newest;
+    found.each([&](index_t at) { positions.push_back(at); });
+    for (index_t i = found.size(); i > 0; --i) newest.push_back(found.from_newest(i - 1));
+    CHECK(newest == positions);
+    return positions;
+  };
+  using list = std::vector<index_t>;
+  CHECK(scoring(50, {}) == list{47, 48, 49, 50});
+  CHECK(scoring(50, {35, 38}) == list{35, 36, 37, 47, 48, 49, 50});
+  CHECK(scoring(50, {45, 49}) == list{45, 46, 47, 48, 49, 50});  // they overlap
+  CHECK(scoring(50, {48, 50}) == list{47, 48, 49, 50});
+  CHECK(scoring(50, {31, 33}) == list{31, 32, 47, 48, 49, 50});  // its first is the twentieth
+  CHECK(scoring(50, {30, 33}) == list{47, 48, 49, 50});
+  CHECK(scoring(50, {35, 38}, 37) == list{37, 47, 48, 49, 50});  // the others' queries are not remembered
+  CHECK(scoring(50, {35, 38}, 49) == list{49, 50});
+  CHECK(scoring(2, {0, 1}) == list{0, 1, 2});
+  CHECK(scoring(0, {}) == list{0});
 }
 
 TEST_CASE("an unsure choice is one of everything, as the naive reference finds it") {
