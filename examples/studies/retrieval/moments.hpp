@@ -17,8 +17,8 @@ namespace decode::retrieval {
 /// Whose queries score: head_posterior.queries and .question.
 struct scoring_queries {
   index_t last = 16;  // so many
-  // In place of them those from the first of the question on, which is named and pinned, as long as it is one of the
-  // last `most_of_question`. Where it is not known the last ones score.
+  // Those of the question too, which is named and pinned, as long as its first token is one of the last
+  // `most_of_question`. Where it is not known the last ones score alone.
   bool question = false;
 
   static constexpr index_t most_of_question = zoomr::presets::sentence_voters.aggregate.question;

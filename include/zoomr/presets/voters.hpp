@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. A few heads, whose weights were learnt for the model, vote which segments are needed: config.voters.
 // Source: zoomr; retrieval heads, arXiv:2404.15574, weighted as in QRHead, arXiv:2506.09944, but at every token, by
-// keys that stay, and for the other heads. Decided here: the last 16 queries score; the smallest set with nine tenths
-// of the posterior is read, at most 4 segments; sinks = 4, recent = 64; of a conversation the preamble and the question
-// are pinned, each in 128 tokens.
+// keys that stay, and for the other heads. Decided here: the last 16 queries score, and those of a named question whose
+// first token is among the last 192; the smallest set with nine tenths of the posterior is read, at most 4 segments, of
+// sentences with a neighbour on either side; sinks = 4, recent = 64; of a conversation the preamble is pinned in 128
+// tokens, the question in 192.
 #pragma once
 
 #include <zoomr/policy/aggregate/head_posterior.hpp>
