@@ -204,10 +204,10 @@ class session {
   }
 
   /// Of the layers that the policy is for, alone.
-  double policy_attended_mean(index_t s = 0) const {
-    if (std::holds_alternative<cache_type>(cache_)) return attended_mean(s);
+  zoomr::statistics policy_stats(index_t s = 0) const {
+    if (std::holds_alternative<cache_type>(cache_)) return stats(s);
     const auto& groups = std::get<grouped_type>(cache_);
-    return groups.group(0).stats(groups.in_group(at(s), 0)).attended_mean(groups.group(0).model());
+    return groups.group(0).stats(groups.in_group(at(s), 0));
   }
   /// Records of the layers that the policy is for, which count among these.
   void trace(zoomr::attention_trace* attended, zoomr::choice_trace* chosen) {

@@ -57,9 +57,11 @@ TEST_CASE("layers with a sliding window attend to what is in it, and have a cach
         }
         CHECK(given.stats() == passed.stats());
         const auto layers = static_cast<double>(net.config().layers);
-        const double with_window = static_cast<double>(std::ranges::count(net.config().windows, true));
-        CHECK(given.attended_mean() * layers == doctest::Approx(static_cast<double>(window) * with_window +
-                                                                given.policy_attended_mean() * (layers - with_window)));
+        const auto windows = static_cast<std::size_t>(std::ranges::count(net.config().windows, true));
+        const auto with_window = static_cast<double>(windows);
+        const double mean = given.policy_stats().attended_mean(shape_of(net.config(), net.config().layers - windows));
+        CHECK(given.attended_mean() * layers ==
+              doctest::Approx(static_cast<double>(window) * with_window + mean * (layers - with_window)));
       });
     }
   }

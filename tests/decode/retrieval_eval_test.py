@@ -188,6 +188,37 @@ class Retrieval(unittest.TestCase):
         self.assertEqual(words["full", "words 3000"]["active"], 0)
         self.assertEqual(words["window@128", "words 3000"]["active"], 1)
 
+    def test_questions_one_after_the_other_go_on_in_the_same_conversation(self):
+        done = self.path("done")
+        policies = "full,oracle,window@128,snapkv@128"
+        options = ("--tasks", "keys", "--questions", 3, "--policies", policies, "--resume", done)
+        rows = self.rows(*options, problems=3)
+        groups = ["keys 1200", "keys 1200, question 2", "keys 1200, question 3"]
+        self.assertEqual([group for policy, group in rows if policy == "full"], groups)
+        read = [rows["full", group]["attended_tokens_mean"] for group in groups]
+        self.assertLess(read[0] + 100, read[1])  # the question, and the answer before it, are in the text
+        self.assertLess(read[1] + 100, read[2])
+        for group in groups:
+            self.assertEqual(rows["oracle", group]["found"], 1)  # from the first choice on
+            self.assertLessEqual(rows["window@128", group]["attended_tokens_mean"], 128)
+            self.assertEqual(rows["oracle", group]["problems"], 3)
+        with open(done) as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual(len(lines), 3 * 3 * 4)
+        places = {(line["group"], line["number"]): line["place"] for line in lines if line["policy"] == "full"}
+        for number in range(3):  # each begins with another question about the same text
+            self.assertAlmostEqual(places[groups[1], number], places[groups[0], (number + 1) % 3], delta=0.01)
+        with open(done, "w") as f:  # what was cut off is done again, and nothing else
+            f.writelines(json.dumps(line) + "\n" for line in lines if line["group"] != groups[2] or line["number"] < 2)
+        self.assertEqual(self.rows(*options, problems=3), rows)
+        with open(done) as f:
+            again = [json.loads(line) for line in f]
+        named = [{(line["group"], line["number"], line["policy"]): line for line in some} for some in (lines, again)]
+        self.assertEqual(len(again), len(lines))
+        self.assertEqual(*named)
+        self.assertIn("needle 1200 has 1 to ask for, but 2 questions are asked for",
+                      self.asked("retrieval", "--tasks", "needle", "--questions", 2).stderr)
+
     def test_a_task_may_name_the_tokens_of_its_problems(self):
         rows = self.rows("--tasks", "keys@1300,needle,keys@2400", "--policies", "window@128", problems=1)
         sizes = {group: row["prompt_tokens_mean"] for (_, group), row in rows.items()}
@@ -227,14 +258,14 @@ class Retrieval(unittest.TestCase):
         with open(done) as f:
             lines = [json.loads(line) for line in f]
         self.assertEqual([(line["group"], line["number"], line["queries"]) for line in lines],
-                         [(f"{form} 2000", number, queries) for form in ("primed", "nothing") for number in (0, 1)
+                         [(f"{form} form 2000", number, queries) for form in ("primed", "nothing") for number in (0, 1)
                           for queries in ("16", "question")])
         for line in lines:
             for example in line["examples"]:
-                self.assertEqual(len(example["needed"]), 1 if line["group"] == "primed 2000" else 0)
+                self.assertEqual(len(example["needed"]), 1 if line["group"] == "primed form 2000" else 0)
         with open(voters) as f:
             table = json.load(f)
-        self.assertLess(table["none"], 0)
+        self.assertIsInstance(table["none"], float)
         self.assertIn(table["learnt"]["queries"], ("16", "question"))
         self.assertEqual((table["learnt"]["forms"], table["learnt"]["tasks"]), (["primed", "nothing"], []))
         tried = [line.split() for line in learnt.stdout.splitlines()[1:5]]
@@ -277,8 +308,8 @@ class Retrieval(unittest.TestCase):
                    "--voters", voters, "--write", 6, "--resume", done)
         first = self.asked("forms", *options, "--json", tokens=2400, problems=2)
         self.assertEqual(first.returncode, 0, first.stderr)
-        self.assertIn("12 problems in 6 forms, each under 4 policies: about", first.stderr)
-        self.assertIn("one is done; the others take about", first.stderr)
+        self.assertIn("12 problems in 6 forms, each under 4 policies: at most", first.stderr)
+        self.assertIn("one is done; the others take at most", first.stderr)
         document = json.loads(first.stdout)
         rows = {(r["policy"], r["form"]): r for r in document["rows"]}
         self.assertEqual(len(rows), 24)

@@ -172,6 +172,12 @@ CLI::App* add_retrieval(CLI::App& app, retrieval::options& given) {
   CLI::App* command = app.add_subcommand("retrieval", "what is asked for lies in a long prompt: is it found?");
   add_scene(command, given.of);
   add_contenders(command, given.policies, given.voters);
+  command
+      ->add_option("--questions", given.of.questions,
+                   "about one text, asked one after the other; as many problems are about one text, each of which "
+                   "begins with another question")
+      ->transform(number_in(1, 64))
+      ->capture_default_str();
   command->add_option("--write", given.written, "tokens of an answer; default: as many as the task needs")
       ->transform(number_in(1, 64));
   command->add_option("--csv", given.csv, "also writes the table to a file")->check(file_name());

@@ -25,6 +25,16 @@ inline std::vector<std::size_t> some_of(std::size_t all, std::size_t count, dice
   return ids;
 }
 
+/// Different numbers below `all`, of which `first` is the first and the others are drawn; as many as there are.
+inline std::vector<std::size_t> begun_with(std::size_t first, std::size_t all, std::size_t count, dice& random) {
+  std::vector<std::size_t> ids = {first};
+  if (count == 1) return ids;
+  for (const std::size_t other : some_of(all, all, random)) {
+    if (other != first && ids.size() < count) ids.push_back(other);
+  }
+  return ids;
+}
+
 /// A number of so many digits, the first of which is not 0.
 inline std::string digits(std::size_t count, dice& random) {
   std::string number(1, static_cast<char>('1' + below(9, random)));

@@ -56,11 +56,11 @@ class form_writer {
   void turn() {
     if (!asked_.turn.empty()) {
       chosen_.clear();
-      before_ = policy_stats();
+      before_ = run_->policy_stats();
       const std::vector<zoomr::token_span> spans = question_from(asked_.prompt.size() + asked_.said.size());
       run_->turn(0, asked_.turn, spans);
     }
-    const zoomr::statistics stats = policy_stats();
+    const zoomr::statistics stats = run_->policy_stats();
     if (const std::int64_t choices = stats.entropy_count - before_.entropy_count; choices > 0)
       result_.entropy = (stats.entropy_sum - before_.entropy_sum) / static_cast<double>(choices);
     before_ = stats;
@@ -75,8 +75,7 @@ class form_writer {
   }
 
   form_outcome finish() {
-    zoomr::statistics stats = policy_stats();
-    stats.attended -= before_.attended, stats.taken -= before_.taken, stats.unsure_tokens -= before_.unsure_tokens;
+    const zoomr::statistics stats = added_since(run_->policy_stats(), before_);
     if (result_.entropy) result_.gated = stats.unsure_share();
     result_.attended = stats.attended_mean(shape_of(on_.config, on_.layers.size()));
     result_.device_peak = run_->stats().device_peak;
@@ -118,11 +117,6 @@ class form_writer {
         visit(cache, run_->at(0));
       }
     });
-  }
-  zoomr::statistics policy_stats() const {
-    zoomr::statistics stats;
-    with_policy_cache([&](const auto& cache, zoomr::sequence at) { stats = cache.stats(at); });
-    return stats;
   }
   std::vector<index_t> needed_segments() const {
     std::vector<index_t> needed;

@@ -89,17 +89,17 @@ problem_maker::numbers problem_maker::hide_numbers(const std::vector<std::string
   return hidden;
 }
 
-problem_maker::draft problem_maker::make_needles(index_t tokens, std::size_t count, dice& random) const {
+problem_maker::draft problem_maker::make_needles(index_t tokens, std::size_t count, index_t questions,
+                                                 dice& random) const {
   const std::vector<std::string> names = some_cities(count, random);
   numbers hidden = hide_numbers(names, tokens, random);
-  const std::size_t asked = below(count, random);
-  const std::string what = "special magic number for " + names[asked] + " mentioned in the provided text";
-  return {one_hidden,
-          std::move(hidden.text),
-          "\nWhat is the " + what + "?",
-          "The " + what + " is",
-          {hidden.values[asked]},
-          {hidden.inside[asked]}};
+  draft text{one_hidden, std::move(hidden.text), {}};
+  for (const std::size_t asked : begun_with(below(count, random), count, static_cast<std::size_t>(questions), random)) {
+    const std::string what = "special magic number for " + names[asked] + " mentioned in the provided text";
+    text.asked.push_back(
+        {"\nWhat is the " + what + "?", "The " + what + " is", {hidden.values[asked]}, {hidden.inside[asked]}});
+  }
+  return text;
 }
 
 problem_maker::draft problem_maker::make_values(index_t tokens, dice& random) const {
@@ -107,8 +107,9 @@ problem_maker::draft problem_maker::make_values(index_t tokens, dice& random) co
   const std::string city = cities[below(cities.size(), random)];
   numbers hidden = hide_numbers(std::vector<std::string>(count, city), tokens, random);
   const std::string what = "special magic numbers for " + city + " mentioned in the provided text";
-  return {some_hidden,   std::move(hidden.text), "\nWhat are all the " + what + "?", "The " + what + " are",
-          hidden.values, hidden.inside};
+  return {some_hidden,
+          std::move(hidden.text),
+          {{"\nWhat are all the " + what + "?", "The " + what + " are", hidden.values, hidden.inside}}};
 }
 
 problem_maker::draft problem_maker::make_queries(index_t tokens, dice& random) const {
@@ -116,17 +117,17 @@ problem_maker::draft problem_maker::make_queries(index_t tokens, dice& random) c
   const std::vector<std::string> names = some_cities(count, random);
   numbers hidden = hide_numbers(names, tokens, random);
   const auto asked = some_of(count, 2 + below(3, random), random);
-  draft text{some_hidden, std::move(hidden.text), "", "", {}, {}};
+  inquiry question;
   std::string list;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const bool last = i + 1 == asked.size();
     list += i == 0 ? "" : asked.size() == 2 ? " and " : last ? ", and " : ", ";
     list += names[asked[i]];
-    text.answers.push_back(hidden.values[asked[i]]), text.evidence.push_back(hidden.inside[asked[i]]);
+    question.answers.push_back(hidden.values[asked[i]]), question.evidence.push_back(hidden.inside[asked[i]]);
   }
   const std::string what = "special magic numbers for " + list + " mentioned in the provided text";
-  text.question = "\nWhat are all the " + what + "?", text.reply = "The " + what + " are";
-  return text;
+  question.text = "\nWhat are all the " + what + "?", question.reply = "The " + what + " are";
+  return {some_hidden, std::move(hidden.text), {std::move(question)}};
 }
 
 // RULER's variable tracking: one chain of four hops.
@@ -145,11 +146,10 @@ problem_maker::draft problem_maker::make_tracking(index_t tokens, dice& random) 
   haystack hay = hide(body, statements, 3, random);
   return {"Memorize and track the chain of variable assignment hidden in the following text.\n",
           std::move(hay.text),
-          "\nFind all variables that are assigned the value " + value + " in the text above.",
-          "According to the chain of variable assignment in the text above, 5 variables are assigned the value " +
-              value + ", they are:",
-          names,
-          hay.inside};
+          {{"\nFind all variables that are assigned the value " + value + " in the text above.",
+            "According to the chain of variable assignment in the text above, 5 variables are assigned the value " +
+                value + ", they are:",
+            names, hay.inside}}};
 }
 
 // A passage, then a half of one of its sentences once more. What follows stands there already.
@@ -159,10 +159,9 @@ problem_maker::draft problem_maker::make_repeated(index_t tokens, dice& random) 
   const std::size_t again = below(body.size() - margin, random);
   const std::string& said = body[again];
   const std::size_t half = std::min(said.find(' ', said.size() / 2), said.size() - 2);
-  draft text{"", "", said.substr(0, half), "", {said.substr(half + 1)}, {}};
-  text.plain = true;
+  draft text{"", "", {{said.substr(0, half), "", {said.substr(half + 1)}, {}}}, true};
   for (std::size_t s = 0; s < body.size(); ++s) {
-    if (s == again) text.evidence = {text.body.size() + said.size() - 2};
+    if (s == again) text.asked[0].evidence = {text.body.size() + said.size() - 2};
     text.body += body[s] + ' ';
   }
   return text;

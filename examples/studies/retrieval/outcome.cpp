@@ -11,6 +11,13 @@
 
 namespace decode::retrieval {
 
+zoomr::statistics added_since(zoomr::statistics stats, const zoomr::statistics& before) {
+  stats.taken -= before.taken, stats.attended -= before.attended, stats.unsure_tokens -= before.unsure_tokens;
+  stats.agreeability_sum -= before.agreeability_sum, stats.agreeability_count -= before.agreeability_count;
+  stats.entropy_sum -= before.entropy_sum, stats.entropy_count -= before.entropy_count;
+  return stats;
+}
+
 json to_json(const outcome& result) {
   json line = {{"answers", result.answers},
                {"asked", result.asked},
@@ -23,6 +30,7 @@ json to_json(const outcome& result) {
                {"prompt", result.prompt},
                {"text", result.text}};
   if (result.entropy) line["entropy"] = *result.entropy;
+  if (result.place) line["place"] = *result.place;
   return line;
 }
 
@@ -36,6 +44,7 @@ outcome outcome_from(const field& line) {
   result.attended = line.at("attended").number(0, 1e12);
   result.agreeability = line.at("agreed").number(0, 1);
   if (const auto entropy = line.find("entropy")) result.entropy = entropy->number(0, 64);
+  if (const auto place = line.find("place")) result.place = place->number(0, 1);
   result.device_peak = count("peak"), result.prompt = count("prompt");
   result.text = line.at("text").text();
   return result;

@@ -2,6 +2,8 @@
 // What a policy did on one problem, and on many: lines of a file, rows of a table.
 #pragma once
 
+#include <zoomr/cache/statistics.hpp>
+
 #include <cstdint>   // std::int64_t
 #include <optional>  // std::optional
 #include <string>    // std::string
@@ -22,12 +24,17 @@ struct outcome {
   double agreeability = 0;
   std::optional<double> entropy;  // bits of a choice's posterior, mean; none where no choice had one
   std::int64_t device_peak = 0;
-  std::int64_t prompt = 0;  // tokens
+  std::int64_t prompt = 0;      // tokens
+  std::optional<double> place;  // of what is needed, as a share of the prompt before it; none if it is several
 
   std::string text;  // that was written
 
   bool right() const { return answers == 1; }
 };
+
+/// What was counted since `before`, but for the peak.
+zoomr::statistics added_since(zoomr::statistics stats, const zoomr::statistics& before);
+
 json to_json(const outcome& result);
 /// @throws input_error
 outcome outcome_from(const field& line);

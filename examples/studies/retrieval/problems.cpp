@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "problems.hpp"
 
-#include <algorithm>  // std::min, std::replace
+#include <algorithm>  // std::min, std::replace, std::rotate
 #include <array>      // std::array
+#include <utility>    // std::move
 
 #include "../../decode/input_error.hpp"
 
@@ -50,11 +51,11 @@ problem_maker::problem_maker(const tokenizer& words, const std::vector<std::stri
     marks_ = {as[0], as[1], as[2], as[3]};
   }
   if (words.id_of("<|im_start|>")) {
-    turn_ = "<|im_start|>user\n", reply_ = "<|im_end|>\n<|im_start|>assistant\n";
+    turn_ = "<|im_start|>user\n", end_ = "<|im_end|>\n", reply_ = "<|im_start|>assistant\n";
   } else if (words.id_of("<start_of_turn>")) {
-    turn_ = "<start_of_turn>user\n", reply_ = "<end_of_turn>\n<start_of_turn>model\n";
+    turn_ = "<start_of_turn>user\n", end_ = "<end_of_turn>\n", reply_ = "<start_of_turn>model\n";
   } else {
-    reply_ = "\n";
+    end_ = "\n";
   }
 }
 
@@ -87,15 +88,15 @@ index_t problem_maker::tokens_of(std::string_view text) const {
   return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
 }
 
-problem problem_maker::make(task kind, problem_size size, std::uint64_t seed) const {
+problem problem_maker::make(task kind, problem_size size, std::uint64_t seed, question_plan questions) const {
   constexpr index_t least = 2 * detail::around;
   if (size.notes == 0 && size.tokens < least)
     fail("a problem of ", size.tokens, " tokens leaves no room for sentences; ", least, " would");
   dice random(seed);
-  const auto text = [&]() -> draft {
+  draft text = [&]() -> draft {
     switch (kind) {
       case task::keys:
-        return make_needles(size.tokens, 4, random);
+        return make_needles(size.tokens, 4, questions.number, random);
       case task::values:
         return make_values(size.tokens, random);
       case task::queries:
@@ -109,26 +110,36 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed) co
       case task::notes:
       case task::paraphrase:
       case task::chain:
-        return make_notes(kind, size, random);
+        return make_notes(kind, size, questions.number, random);
       default:
-        return make_needles(size.tokens, 1, random);
+        return make_needles(size.tokens, 1, questions.number, random);
     }
-  };
-  problem asked = finish(text());
-  asked.kind = kind;
-  return asked;
+  }();
+  if (const auto known = static_cast<index_t>(text.asked.size()); known < questions.number)
+    fail("a problem of ", name_of(kind), ' ', size.number(), " has ", known, " to ask for, but ", questions.number,
+         " questions are asked for");
+  return finish(std::move(text), kind, questions.first);
 }
 
-problem problem_maker::finish(const draft& text) const {
-  const std::string before = (text.plain ? "" : turn_) + text.head;
-  problem asked;
-  asked.prompt = words_.encode(before + text.body + text.question + (text.plain ? "" : reply_) + text.reply);
-  asked.answers = text.answers;
-  if (!text.goes_on.empty()) asked.goes_on = words_.encode(text.goes_on, {.add_special = false});
-  for (const std::size_t at : text.evidence) {
-    asked.evidence.push_back(static_cast<index_t>(words_.encode(before + text.body.substr(0, at)).size()) - 1);
+problem problem_maker::finish(draft text, task kind, index_t first) const {
+  std::rotate(text.asked.begin(), text.asked.begin() + first, text.asked.end());
+  const std::string turn = text.plain ? "" : turn_;
+  problem result;
+  for (const inquiry& asked : text.asked) {
+    const bool later = &asked != &text.asked.front();
+    const std::string question = asked.text + (text.plain ? "" : end_ + reply_) + asked.reply;
+    problem& one = later ? result.later.emplace_back() : result;
+    one.kind = kind, one.answers = asked.answers;
+    one.prompt =
+        later ? words_.encode(end_ + turn + question.substr(question.find_first_not_of('\n')), {.add_special = false})
+              : words_.encode(turn + text.head + text.body + question);
+    if (!asked.goes_on.empty()) one.goes_on = words_.encode(asked.goes_on, {.add_special = false});
+    for (const std::size_t at : asked.evidence) {
+      const std::size_t tokens = words_.encode(turn + text.head + text.body.substr(0, at)).size();
+      one.evidence.push_back(static_cast<index_t>(tokens) - 1);
+    }
   }
-  return asked;
+  return result;
 }
 
 }  // namespace decode::retrieval

@@ -61,6 +61,18 @@ struct problem {
   std::vector<std::string> answers;  // texts that must be written, in this order where the task has one
   std::vector<token_id> goes_on;     // is written for the model as soon as it has written the first answer
   std::vector<index_t> evidence;     // [answers] position of a token of what says it; empty: the whole prompt does
+
+  /// What is asked for behind the answer, about other parts of the same text. Their prompts are later ones, whose first
+  /// token ends the answer before; evidence stands in the first prompt.
+  std::vector<problem> later;
+};
+
+/// Questions that are asked about one text, one after the other.
+struct question_plan {
+  index_t number = 1;
+  index_t first = 0;  // the place of the one that is asked first among those of a text; then they go round
+
+  friend constexpr bool operator==(const question_plan&, const question_plan&) = default;
 };
 
 /// Tokens of the vocabulary, otherwise unused, that mark thoughts and their summaries; as tokenizer.json writes them.
@@ -75,21 +87,27 @@ class problem_maker {
   /// @throws input_error  a text without enough plain sentences, a mark that is no token
   problem_maker(const tokenizer& words, const std::vector<std::string>& texts, const std::vector<std::string>& as);
 
-  /// @param seed  the same gives the same problem
-  /// @throws input_error  notes without marks, more of them than there are cities, too few tokens
-  problem make(task kind, problem_size size, std::uint64_t seed) const;
+  /// @param seed       the same gives the same problem
+  /// @param questions  first < number; with the same number the same questions are asked about the same text
+  /// @throws input_error  notes without marks, more of them than there are places, too few tokens, more questions than
+  ///                      the task has something to ask for
+  problem make(task kind, problem_size size, std::uint64_t seed, question_plan questions = {}) const;
 
   /// What the classes of tokens say of marks, on top of those of sentences.
   void mark(std::vector<zoomr::token_class>& classes) const;
 
  private:
-  /// A problem before it is cut into tokens.
-  struct draft {
-    std::string head, body, question, reply;  // reply: how the answer begins
+  /// What is asked for, before it is cut into tokens.
+  struct inquiry {
+    std::string text, reply;  // reply: how the answer begins
     std::vector<std::string> answers;
-    std::vector<std::size_t> evidence;  // bytes of `body` within what says each answer
+    std::vector<std::size_t> evidence;  // bytes of the body within what says each answer
     std::string goes_on = {};
-    bool plain = false;  // text alone: no turns of user and model around it
+  };
+  struct draft {
+    std::string head, body;
+    std::vector<inquiry> asked;  // one after the other
+    bool plain = false;          // text alone: no turns of user and model around it
   };
   struct note;
   /// Numbers that are hidden in a text.
@@ -103,7 +121,7 @@ class problem_maker {
   index_t tokens_of(std::string_view text) const;
 
   // needles.cpp
-  draft make_needles(index_t tokens, std::size_t count, dice& random) const;
+  draft make_needles(index_t tokens, std::size_t count, index_t questions, dice& random) const;
   draft make_values(index_t tokens, dice& random) const;
   draft make_queries(index_t tokens, dice& random) const;
   draft make_tracking(index_t tokens, dice& random) const;
@@ -116,16 +134,16 @@ class problem_maker {
   std::vector<std::string> long_words() const;
 
   // notes.cpp
-  draft make_notes(task kind, problem_size size, dice& random) const;
+  draft make_notes(task kind, problem_size size, index_t questions, dice& random) const;
   std::vector<note> draw_notes(task kind, problem_size size, dice& random) const;
   std::string written(const note& one, std::size_t& evidence) const;
 
-  problem finish(const draft& text) const;
+  problem finish(draft text, task kind, index_t first) const;
 
   const tokenizer& words_;
   marks marks_;
   std::vector<std::string> sentences_;
-  std::string turn_, reply_;  // what goes before the user's text, and between it and the model's
+  std::string turn_, end_, reply_;  // what goes before the user's text, behind a text, and before the model's
 };
 
 namespace detail {

@@ -3,7 +3,8 @@
 
 #include <algorithm>  // std::any_of, std::find
 #include <iostream>   // std::cout
-#include <memory>     // std::unique_ptr
+#include <memory>     // std::make_unique, std::unique_ptr
+#include <span>       // std::span
 
 #include <nlohmann/json.hpp>
 
@@ -24,11 +25,11 @@
 namespace decode::retrieval {
 namespace {
 
-/// A problem, and where its answers stand.
+/// A question, and where its answers stand.
 struct exam {
   const problem& asked;
-  const std::vector<index_t>& needed;  // [answers]
-  index_t tokens = 0;                  // of an answer
+  std::vector<index_t> needed;  // [answers]  segments
+  index_t tokens = 0;           // of an answer, at most
 
   std::vector<index_t> next(std::string_view written) const { return needed_next(asked, needed, written); }
 
@@ -58,14 +59,18 @@ void count_hits(zoomr::choice_trace& chosen, const std::vector<index_t>& next, o
   chosen.clear();
 }
 
-/// A policy that writes an answer, a token at a time.
+/// A policy that writes answers, a token at a time.
 class writer {
  public:
-  writer(scene& on, const contender& policy, const perplexity::prefill& prompt, const exam& paper)
-      : on_(on), paper_(paper), next_(paper.next("")), text_{greedy(prompt.logits())} {
+  /// @param papers  the first is asked by the prompt
+  writer(scene& on, const contender& policy, const perplexity::prefill& prompt, std::span<const exam> papers)
+      : on_(on), papers_(papers), next_(paper().next("")), text_{greedy(prompt.logits())} {
     on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
-    const index_t tokens = static_cast<index_t>(prompt.tokens()) + paper.tokens;
-    with_named(policy.choice, paper.asked.kind, next_, [&](const auto& named) {
+    auto tokens = static_cast<index_t>(prompt.tokens());
+    for (const exam& one : papers) {
+      tokens += one.tokens + (&one == &papers.front() ? 0 : static_cast<index_t>(one.asked.prompt.size()));
+    }
+    with_named(policy.choice, paper().asked.kind, next_, [&](const auto& named) {
       one_row_ = named.aggregate.per == zoomr::scope::sequence;
       run_ = std::make_unique<session<>>(on.net, named, 1, tokens, on.classes);
     });
@@ -76,43 +81,71 @@ class writer {
 
   session<>& run() { return *run_; }
   token_id last() const { return text_.back(); }
+  /// Where more is asked, an answer ends with the token that the next question's message begins with.
+  bool has_ended() const { return papers_.size() > 1 && last() == papers_[1].asked.prompt.front(); }
 
   /// Before the last token passes.
   void prepare() {
     const std::string written = on_.words.decode(text_);
-    if (!goes_on_ && written.find(paper_.asked.answers.front()) != std::string::npos) {
+    if (!goes_on_ && written.find(paper().asked.answers.front()) != std::string::npos) {
       goes_on_ = true;
-      ahead_.assign(paper_.asked.goes_on.rbegin(), paper_.asked.goes_on.rend());
+      ahead_.assign(paper().asked.goes_on.rbegin(), paper().asked.goes_on.rend());
     }
-    next_ = paper_.next(written);
+    next_ = paper().next(written);
   }
   /// After it has passed.
   void write() {
     text_.push_back(ahead_.empty() ? greedy(run_->logits(0)) : ahead_.back());
     if (!ahead_.empty()) ahead_.pop_back();
     count_active(attended_, result_);
-    if (one_row_ && !paper_.needed.empty()) count_hits(chosen_, next_, result_);
+    if (one_row_ && !paper().needed.empty()) count_hits(chosen_, next_, result_);
   }
 
+  /// Of the answer that is written.
   outcome finish() {
     result_.text = on_.words.decode(text_);
-    result_.answers = paper_.written_share(result_.text);
-    result_.attended = run_->policy_attended_mean();
-    const zoomr::statistics stats = run_->stats();
-    result_.agreeability = stats.agreeability(), result_.device_peak = stats.device_peak;
+    result_.answers = paper().written_share(result_.text);
+    const zoomr::statistics stats = added_since(run_->policy_stats(), before_);
+    result_.attended = stats.attended_mean(shape_of(on_.config, on_.layers.size()));
+    result_.agreeability = stats.agreeability(), result_.device_peak = run_->stats().device_peak;
     if (stats.entropy_count > 0) result_.entropy = stats.entropy();
-    result_.prompt = static_cast<std::int64_t>(paper_.asked.prompt.size());
+    result_.prompt = static_cast<std::int64_t>(papers_.front().asked.prompt.size());
+    if (const std::vector<index_t>& at = paper().asked.evidence; at.size() == 1)
+      result_.place = static_cast<double>(at.front()) / static_cast<double>(result_.prompt);
     return result_;
   }
 
+  /// Asks the next question behind the answer.
+  void turn() {
+    std::vector<token_id> ids;
+    if (!has_ended()) ids.push_back(last());  // it has not passed
+    const std::vector<token_id>& question = papers_[++turn_].asked.prompt;
+    ids.insert(ids.end(), question.begin(), question.end());
+    next_ = paper().next("");  // the question's end chooses
+    const zoomr::statistics asked = run_->policy_stats();
+    run_->turn(0, ids);
+    before_ = run_->policy_stats();
+    // What the question chose counts, as at the end of the first prompt; what it attended to does not.
+    before_.entropy_sum = asked.entropy_sum, before_.entropy_count = asked.entropy_count;
+    before_.agreeability_sum = asked.agreeability_sum, before_.agreeability_count = asked.agreeability_count;
+    text_ = {greedy(run_->logits(0))}, ahead_.clear(), goes_on_ = false;
+    result_ = {};
+    attended_.clear();
+    if (one_row_ && !paper().needed.empty()) count_hits(chosen_, next_, result_);
+  }
+
  private:
+  const exam& paper() const { return papers_[turn_]; }
+
   scene& on_;
-  const exam& paper_;
+  std::span<const exam> papers_;
+  std::size_t turn_ = 0;       // of the papers
   std::vector<index_t> next_;  // the segments that are needed by the tokens after the one that passes
   bool one_row_ = false;
   std::unique_ptr<session<>> run_;
   zoomr::attention_trace attended_;
   zoomr::choice_trace chosen_;
+  zoomr::statistics before_;  // the answer
   outcome result_;
   std::vector<token_id> text_;
   std::vector<token_id> ahead_;  // what is written for the model, last token first
@@ -125,33 +158,88 @@ struct row {
   tally sums;
 };
 
-/// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
-void examine(scene& on, const options& given, const std::vector<contender>& policies, const group& kind, index_t number,
-             results<outcome>& done) {
-  std::vector<const contender*> left;
-  for (const contender& one : policies) {
-    if (done.find(kind.name(), number, one) == nullptr) left.push_back(&one);
-  }
-  if (left.empty()) return;
-  const problem asked = on.make(kind, number);
-  const std::vector<index_t> needed = on.needed_segments(asked);
-  const exam paper{asked, needed, given.written > 0 ? given.written : answer_tokens(kind.kind)};
-  std::vector<std::unique_ptr<writer>> writers;
-  {
-    progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
-    const perplexity::prefill prompt(on.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); });
-    for (const contender* one : left) writers.push_back(std::make_unique<writer>(on, *one, prompt, paper));
-  }
-  std::vector<session<>*> runs;
-  for (const auto& one : writers) runs.push_back(&one->run());
-  for (index_t t = 1; t < paper.tokens; ++t) {
-    std::vector<token_id> passed;
-    for (const auto& one : writers) one->prepare(), passed.push_back(one->last());
-    session<>::advance_each(runs, passed);
-    for (const auto& one : writers) one->write();
-  }
-  for (std::size_t i = 0; i < left.size(); ++i) done.add(kind.name(), number, *left[i], writers[i]->finish());
+/// "keys 1000", "keys 1000, question 2"
+std::string name_of(const group& kind, std::size_t question) {
+  return kind.name() + (question == 0 ? "" : ", question " + std::to_string(question + 1));
 }
+
+/// All problems, and what the last prompt passed: the next one may begin as it does.
+class examination {
+ public:
+  examination(scene& on, const options& given, const std::vector<contender>& policies)
+      : on_(on), given_(given), policies_(policies), done_(on, on.label(), outcome_from) {}
+
+  const outcome& find(const group& kind, std::size_t question, index_t number, const contender& policy) const {
+    return *done_.find(name_of(kind, question), number, policy);
+  }
+
+  /// All policies on one problem, as far as they are not done. They write together: the weights are read once for all.
+  void examine(const group& kind, index_t number) {
+    const std::vector<const contender*> left = left_of(kind, number);
+    if (left.empty()) return;
+    const problem asked = on_.make(kind, number);
+    const std::vector<exam> papers = papers_of(kind, asked);
+    std::vector<std::unique_ptr<writer>> writers;
+    {
+      progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
+      prompt_ = std::make_unique<perplexity::prefill>(
+          on_.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); }, perplexity::prefill::kept_queries::last,
+          prompt_.get());
+      for (const contender* one : left) writers.push_back(std::make_unique<writer>(on_, *one, *prompt_, papers));
+    }
+    for (std::size_t question = 0; question < papers.size(); ++question) {
+      if (question > 0) {
+        for (const auto& one : writers) one->turn();
+      }
+      write_answers(writers, papers[question].tokens);
+      for (std::size_t i = 0; i < left.size(); ++i) {
+        const std::string name = name_of(kind, question);
+        if (done_.find(name, number, *left[i]) == nullptr) done_.add(name, number, *left[i], writers[i]->finish());
+      }
+    }
+  }
+
+ private:
+  std::vector<const contender*> left_of(const group& kind, index_t number) const {
+    std::vector<const contender*> left;
+    for (const contender& one : policies_) {
+      bool done = true;
+      for (std::size_t question = 0; question < static_cast<std::size_t>(on_.given.questions); ++question)
+        done = done && done_.find(name_of(kind, question), number, one) != nullptr;
+      if (!done) left.push_back(&one);
+    }
+    return left;
+  }
+
+  std::vector<exam> papers_of(const group& kind, const problem& asked) const {
+    const index_t tokens = given_.written > 0 ? given_.written : answer_tokens(kind.kind);
+    std::vector<exam> papers = {{asked, on_.needed_segments(asked.prompt, asked), tokens}};
+    for (const problem& one : asked.later) papers.push_back({one, on_.needed_segments(asked.prompt, one), tokens});
+    return papers;
+  }
+
+  static void write_answers(const std::vector<std::unique_ptr<writer>>& writers, index_t tokens) {
+    for (index_t t = 1; t < tokens; ++t) {
+      std::vector<writer*> writing;
+      std::vector<session<>*> runs;
+      std::vector<token_id> passed;
+      for (const auto& one : writers) {
+        if (one->has_ended()) continue;
+        one->prepare();
+        writing.push_back(one.get()), runs.push_back(&one->run()), passed.push_back(one->last());
+      }
+      if (runs.empty()) return;
+      session<>::advance_each(runs, passed);
+      for (writer* const one : writing) one->write();
+    }
+  }
+
+  scene& on_;
+  const options& given_;
+  const std::vector<contender>& policies_;
+  results<outcome> done_;
+  std::unique_ptr<perplexity::prefill> prompt_;
+};
 
 void write_csv(const std::string& path, const std::vector<row>& rows) {
   output_file file(path);
@@ -188,15 +276,16 @@ void run(const options& given) {
     if (kind.kind == task::words && std::ranges::find(given.policies, "oracle") != given.policies.end())
       fail("words: the whole list is needed, so that there is no oracle; leave it out of --policies");
   }
-  results<outcome> done(on, on.label(), outcome_from);
+  examination all(on, given, policies);
   std::vector<row> rows;
   for (const group& kind : on.groups) {
-    const std::size_t first = rows.size();
-    for (const contender& policy : policies) rows.push_back({kind.name(), &policy, {}});
-    for (index_t number = 0; number < given.of.problems; ++number) {
-      examine(on, given, policies, kind, number, done);
-      for (std::size_t i = first; i < rows.size(); ++i)
-        rows[i].sums.add(*done.find(kind.name(), number, *rows[i].policy));
+    for (index_t number = 0; number < given.of.problems; ++number) all.examine(kind, number);
+    for (std::size_t question = 0; question < static_cast<std::size_t>(given.of.questions); ++question) {
+      for (const contender& policy : policies) {
+        rows.push_back({name_of(kind, question), &policy, {}});
+        for (index_t number = 0; number < given.of.problems; ++number)
+          rows.back().sums.add(all.find(kind, question, number, policy));
+      }
     }
   }
   if (!given.csv.empty()) write_csv(given.csv, rows);

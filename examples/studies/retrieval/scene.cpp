@@ -67,9 +67,11 @@ problem scene::make(const group& of, index_t number) const {
   const auto kind = static_cast<std::uint64_t>(of.kind);
   const std::uint64_t seed =
       ((given.seed * 1000003 + kind) * 1000003 + static_cast<std::uint64_t>(of.size.number())) * 1000003 +
-      static_cast<std::uint64_t>(number);
-  problem asked = problems.make(of.kind, of.size, seed);
-  if (of.size.notes > 0) expect_context(static_cast<index_t>(asked.prompt.size()), of, config.context);
+      static_cast<std::uint64_t>(number / given.questions);
+  problem asked = problems.make(of.kind, of.size, seed, {given.questions, number % given.questions});
+  std::size_t tokens = asked.prompt.size();
+  for (const problem& one : asked.later) tokens += one.prompt.size() + 64;
+  if (of.size.notes > 0 || given.questions > 1) expect_context(static_cast<index_t>(tokens), of, config.context);
   return asked;
 }
 
@@ -80,7 +82,8 @@ std::string scene::label() const {
   };
   std::string text = file_name(std::filesystem::absolute(given.directory));
   for (const std::string& one : given.texts) text += ", " + file_name(one);
-  return text + ", seed " + std::to_string(given.seed);
+  text += ", seed " + std::to_string(given.seed);
+  return given.questions == 1 ? text : text + ", " + std::to_string(given.questions) + " questions";
 }
 
 line_file scene::resume(const std::string& label, const std::function<void(const field& line)>& visit) const {
@@ -92,15 +95,15 @@ line_file scene::resume(const std::string& label, const std::function<void(const
   });
 }
 
-std::vector<index_t> scene::needed_segments(const problem& asked) const {
+std::vector<index_t> scene::needed_segments(std::span<const token_id> prompt, const problem& asked) const {
   std::vector<index_t> found(asked.evidence.size(), -1);
   with_segmenter(asked.kind, [&](auto segmenter) {
     typename decltype(segmenter)::state state{};
-    const auto last = static_cast<index_t>(asked.prompt.size()) - 1;
+    const auto last = static_cast<index_t>(prompt.size()) - 1;
     index_t count = 0;
     for (index_t position = 0; position <= last; ++position) {
       zoomr::closings closed;
-      const auto token = static_cast<std::size_t>(asked.prompt[static_cast<std::size_t>(position)]);
+      const auto token = static_cast<std::size_t>(prompt[static_cast<std::size_t>(position)]);
       segmenter.feed(state, classes[token], position, closed);
       if (position == last) segmenter.end_of_prompt(state, position, closed);
       for (index_t c = 0; c < closed.count; ++c, ++count) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>      // std::uint64_t
 #include <functional>   // std::function
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -29,6 +30,7 @@ struct scene_options {
   std::vector<index_t> tokens = {1024, 2048};           // of a problem
   std::vector<index_t> notes;                           // of a problem, for tasks that have some; empty: by tokens
   index_t problems = 12;                                // of each task and size
+  index_t questions = 1;                                // one after the other, about one text
   std::uint64_t seed = 1;
   std::string resume;  // file of what is done: it is not done again
 };
@@ -62,6 +64,7 @@ struct scene {
   /// @throws input_error
   explicit scene(const scene_options& from);
 
+  /// With several questions as many problems are about one text. They ask for the same, each for another thing first.
   /// @throws input_error  it is longer than the model's context
   problem make(const group& of, index_t number) const;
   /// What results depend on, but for the kind of problem and the policy: "smollm2, war-and-peace.txt, seed 77".
@@ -70,8 +73,8 @@ struct scene {
   /// @param label  of each line; another one is an input_error
   line_file resume(const std::string& label, const std::function<void(const field& line)>& visit) const;
 
-  /// [answers]  the number of the segment that says each; -1 if none that is closed does.
-  std::vector<index_t> needed_segments(const problem& asked) const;
+  /// [answers]  the number of the segment of a prompt that says each; -1 if none that is closed does.
+  std::vector<index_t> needed_segments(std::span<const token_id> prompt, const problem& asked) const;
 };
 
 /// Which segments say what is written next: that of the first answer that does not stand in the text so far. Where

@@ -61,10 +61,10 @@ problem_maker::draft problem_maker::make_words(index_t tokens, dice& random) con
       "Below is a numbered list of words. In these words, some appear more often than others. Memorize the ones "
       "that appear most often.\n",
       "",
-      "\nWhat are the 10 most common words in the above list?",
-      "The top 10 words that appear most often in the list are:",
-      {},
-      {}};
+      {{"\nWhat are the 10 most common words in the above list?",
+        "The top 10 words that appear most often in the list are:",
+        {},
+        {}}}};
   const auto places = some_of(list.size(), list.size(), random);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (i > 0) text.body += ' ';
@@ -72,7 +72,7 @@ problem_maker::draft problem_maker::make_words(index_t tokens, dice& random) con
     text.body += ". ";
     text.body += word(list[places[i]]);
   }
-  for (std::size_t i = 0; i < common; ++i) text.answers.push_back(word(i));
+  for (std::size_t i = 0; i < common; ++i) text.asked[0].answers.push_back(word(i));
   return text;
 }
 
