@@ -140,7 +140,8 @@ class replay : public replayed {
     const std::int64_t end = position + 1;
     const std::int64_t of_open = std::max<std::int64_t>(open_begin(now.known), end - zone.open);
     const std::int64_t last = std::max<std::int64_t>(0, end - zone.recent);
-    const std::int64_t back = std::min((last + zone.align - 1) / zone.align * zone.align, of_open);
+    const std::int64_t of_turns = std::max<std::int64_t>(std::int64_t{prompt_end_} - zone.recent, end - zone.turns);
+    const std::int64_t back = std::min({(last + zone.align - 1) / zone.align * zone.align, of_open, of_turns});
     now.back = static_cast<index_t>(std::max<std::int64_t>(now.front, back));
     now.begin = past_.logits.first_seen(position);
     now.front = std::max(now.front, now.begin), now.back = std::max(now.back, now.begin);

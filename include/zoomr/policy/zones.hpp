@@ -19,6 +19,7 @@ struct zones {
   index_t sinks = 0;    // first tokens
   index_t recent = 1;   // last tokens, the query's own included
   index_t align = 1;    // these begin at a multiple of so many tokens, so that there may be fewer: whole pages
+  index_t turns = 0;    // so many the zone grows to after the first prompt, before it moves on; the turns of a chat
   bool prompt = false;  // the whole first prompt, or let it be segments like the rest
   index_t open = 0;     // last tokens of the open segment, at most, `recent` among them; `unlimited`: all of it
   summaries_attended summaries = summaries_attended::all;  // or only those with a vote or some mass
@@ -40,8 +41,8 @@ struct zones {
   /// Begin of the back zone for a query at `position` whose open segment begins at `open_begin`; never before
   /// the end of the front zone. It is the position of the zone's first token.
   ///
-  /// With `align` the window begins at the next multiple, so that it is shorter rather than longer; the open segment is
-  /// not aligned.
+  /// With `align` the window begins at the next multiple, so that it is shorter rather than longer; the open segment
+  /// and turns are not aligned.
   ZOOMR_HD constexpr index_t back(index_t position, index_t prompt_end, index_t open_begin) const {
     const index_t end = position + 1;
     index_t begin = end - (recent < end ? recent : end);
@@ -49,12 +50,15 @@ struct zones {
     const index_t of_open = end - (open < end ? open : end);
     const index_t open_first = open_begin > of_open ? open_begin : of_open;
     if (open_first < begin) begin = open_first;
+    const index_t of_turns = end - (turns < end ? turns : end), recent_then = prompt_end - recent;
+    const index_t turns_first = recent_then > of_turns ? recent_then : of_turns;
+    if (prompt_end > 0 && turns_first < begin) begin = turns_first;
     const index_t least = front(position, prompt_end);
     return begin > least ? begin : least;
   }
 
   constexpr const char* problem() const {
-    if (sinks < 0 || open < 0 || dense_layers < 0 || preamble < 0 || question < 0)
+    if (sinks < 0 || open < 0 || turns < 0 || dense_layers < 0 || preamble < 0 || question < 0)
       return "zones: no field can be negative";
     if (recent < 1) return "zones: recent must be at least 1, the token itself";
     if (align < 1 || align > recent)
@@ -65,6 +69,7 @@ struct zones {
     visit("sinks", self.sinks);
     visit("recent", self.recent);
     visit("align", self.align);
+    visit("turns", self.turns);
     visit("prompt", self.prompt);
     visit("open", self.open);
     visit("summaries", self.summaries);

@@ -74,6 +74,7 @@ Policy pinning(Policy policy, std::uint64_t seed, const tape& says) {
     return policy;
   }
   if (seed % 3 > 0) policy.zone.preamble = 25;
+  if (seed % 4 > 1) policy.zone.turns = 27;
   if constexpr (requires { policy.aggregate.question; }) policy.aggregate.question = seed % 2 == 0 ? 11 : 25;
   return policy;
 }

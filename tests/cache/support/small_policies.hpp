@@ -148,7 +148,7 @@ inline constexpr auto zoomr_voters = with(presets::zoomr_voters, [](auto& p) {
 inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& p) {
   p.segment.longest = 9;
   p.aggregate.queries = 3, p.aggregate.question = 0;
-  p.zone.recent = 6;
+  p.zone.recent = 6, p.zone.turns = 17;
 });
 // Voters by their scores of summaries.
 inline constexpr auto weighted_votes = ::zoomr::compose(
