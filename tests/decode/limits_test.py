@@ -121,6 +121,17 @@ class Numbers(Limits):
 
 
 class Paths(Limits):
+    def test_segments_of_code_have_the_options_of_code(self):
+        text = (EVAL, "perplexity", "--model", BYTES, "--text", self.write("text", "x = 1\n" * 700), "--contexts", 64,
+                "--bytes", 16, "--passages", 1, "--json", "--policies")
+        self.refused("code_voters has no budget", *text, "code_voters@64")
+        self.refused('code_kv has no option "sentences.longest=9", but code_segments.longest', *text,
+                     "code_kv@64+sentences.longest=9")
+        done = run(*text, "full,code_kv@32+code_segments.longest=8,sentence_kv@32")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cut, uncut = json.loads(done.stdout)["rows"][1:]
+        self.assertNotEqual(cut["bits"], uncut["bits"])  # lines without marks are no sentences
+
     def test_the_system_says_why_a_file_cannot_be_read(self):
         a_file, loop = self.write("file", "x"), self.path("loop")
         os.symlink(loop, loop)

@@ -11,6 +11,7 @@
 
 #include "retrieval/facts.hpp"
 #include "retrieval/forms.hpp"
+#include "retrieval/functions.hpp"
 #include "retrieval_scenes.hpp"
 
 namespace decode::retrieval {
@@ -25,7 +26,7 @@ std::string segment_text(const scene& lab, const problem& asked, index_t id) {
     for (std::size_t at = 0; at < asked.prompt.size(); ++at) {
       zoomr::closings closed;
       const auto token = static_cast<std::size_t>(asked.prompt[at]);
-      segmenter.feed(state, lab.classes[token], static_cast<index_t>(at), closed);
+      segmenter.feed(state, lab.classes.read_by(segmenter)[token], static_cast<index_t>(at), closed);
       for (index_t c = 0; c < closed.count; ++c, ++count) {
         if (count != id) continue;
         const auto begin = static_cast<std::size_t>(closed.at[c].begin);
@@ -80,6 +81,22 @@ fs::path novel() {
     }
     out << "*** END OF THIS ***\nLicence again. Read it too.\n";
     return files() / "novel.txt";
+  }();
+  return path;
+}
+
+/// Eighty functions with decorators, methods among them.
+fs::path python_file() {
+  static const fs::path path = [] {
+    std::ofstream out(files() / "code.py");
+    for (int i = 0; i < 80; ++i) {
+      const std::string in = i % 2 == 0 ? "" : "    ", word = coined(i);
+      if (i % 2 == 1) out << "class " << word << "_class:\n    \"\"\"def none(of, these, at, all)\"\"\"\n\n";
+      out << in << "@cached(\"a, (\")\n" << in << "def do_" << word << "(" << (i % 2 == 0 ? "" : "self, ");
+      out << "left_" << word << ": int = (1, 2), *, wide=\"), no\", third=None):\n";
+      out << in << "    return left_" << word << " + wide\n\n\n";
+    }
+    return files() / "code.py";
   }();
   return path;
 }
@@ -368,6 +385,110 @@ TEST_CASE("repeated: the text ends in half a sentence that it has said before") 
     CHECK(segment_text(lab, asked, lab.needed_segments(asked.prompt, asked)[0]).find(half + ' ' + asked.answers[0]) !=
           std::string::npos);
   }
+}
+
+TEST_CASE("functions of a source: their bounds, and the names that a call can give") {
+  const std::vector<function> found = functions_in(R"py("""A module.
+
+def none(of, these):
+"""
+import os
+
+@trace("(", key=[1, 2])
+# of three
+def plain(a, b: Dict[str, int] = {"x": (1, 2), "y": ")"}, sep=", ", key=lambda p, q: (p, q),  # and ), too
+          *args, last: Callable[[int, int], int] = 'it\'s', **kwargs) -> None:
+    """Text
+that is not indented
+    """
+    def inner(of, none):
+        return 0
+
+# not of it
+    return a
+
+
+class Shape(Base):
+    size = 3
+    @property
+    def area(self, unit): return unit
+
+    async def wait(cls, for_only, /, timeout,
+                   *, loop=None):
+        await loop
+x = plain(1, 2)
+def broken(a, b
+)py");
+  const auto names = [](const function& item) {
+    std::string list = item.name;
+    for (const parameter& each : item.parameters) {
+      list += ' ' + each.name;
+      CHECK(item.text.substr(0, each.end).ends_with(each.name));
+    }
+    return list;
+  };
+  REQUIRE(found.size() == 3);
+  CHECK(names(found[0]) == "plain a b sep key last");
+  CHECK(found[0].text.starts_with("@trace(\"(\", key=[1, 2])\n# of three\ndef plain("));
+  CHECK(found[0].text.ends_with("# not of it\n    return a"));
+  CHECK(names(found[1]) == "area unit");
+  CHECK(found[1].text == "@property\ndef area(self, unit): return unit");
+  CHECK(names(found[2]) == "wait timeout loop");
+  CHECK(found[2].text.ends_with("\n               *, loop=None):\n    await loop"));
+}
+
+TEST_CASE("calls: a function that is defined far above, and the names of its parameters") {
+  scene_options options = asked_for();
+  options.texts = {python_file().string()}, options.tasks = {"calls"};
+  const scene lab(options);
+  for (index_t number = 0; number < 40; ++number) {
+    const problem asked = lab.make(lab.groups.front(), number);
+    const std::string text = text_of(lab, asked);
+    const std::size_t call = text.find("# Call do_");
+    const std::string name = text.substr(call + 7, 9), definition = "def " + name + '(';
+    CHECK(text.ends_with('\n' + name + "(left_" + name.substr(3) + "=left_" + name.substr(3) + ','));
+    CHECK(times(text, name) == 3);
+    const std::size_t at = text.find(definition);
+    CHECK(at > 64);  // a token is a byte
+    CHECK(at + 160 < call);
+    CHECK(asked.answers == std::vector<std::string>{"wide=", "third="});
+    CHECK(asked.prompt.size() > 1700);
+    CHECK(asked.prompt.size() <= 2001);  // one that begins the text
+    const std::vector<index_t> needed = lab.needed_segments(asked.prompt, asked);
+    REQUIRE(needed.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto place = static_cast<std::size_t>(asked.evidence[i]);
+      const std::string up_to = lab.words.decode(std::span(asked.prompt).first(place + 1));
+      CHECK(up_to.ends_with(asked.answers[i].substr(0, asked.answers[i].size() - 1)));
+      CHECK(up_to.size() > at);
+      CHECK(up_to.size() < at + 100);
+      CHECK(segment_text(lab, asked, needed[i]).find(definition) != std::string::npos);
+    }
+    CHECK(lab.make(lab.groups.front(), number).prompt == asked.prompt);
+    CHECK(lab.make(lab.groups.front(), number + 1).prompt != asked.prompt);
+  }
+}
+
+TEST_CASE("calls: by the classes of a tokenizer that joins line feeds and blanks a function is one segment") {
+  const tokenizer words(fixture("tokenizers/qwen2"));
+  const problem_maker maker(words, {python_file().string()}, {});
+  const class_tables classes(words, words.size(), {});
+  const problem asked = maker.make(task::calls, {.tokens = 1500, .notes = 0}, 3);
+  const zoomr::code_segments by;
+  zoomr::code_segments::state state{};
+  zoomr::segment holds{};
+  for (std::size_t at = 0; at < asked.prompt.size(); ++at) {
+    zoomr::closings closed;
+    by.feed(state, classes.read_by(by)[static_cast<std::size_t>(asked.prompt[at])], static_cast<index_t>(at), closed);
+    for (index_t c = 0; c < closed.count; ++c) {
+      if (closed.at[c].begin <= asked.evidence[0] && asked.evidence[0] < closed.at[c].split) holds = closed.at[c];
+    }
+  }
+  const auto begin = static_cast<std::size_t>(holds.begin), size = static_cast<std::size_t>(holds.split) - begin;
+  const std::string text = words.decode(std::span(asked.prompt).subspan(begin, size));
+  CHECK(text.starts_with("@cached(\"a, (\")\ndef do_"));
+  CHECK(text.ends_with("+ wide\n\n\n"));
+  CHECK(times(text, "def ") == 1);
 }
 
 TEST_CASE("notes by number: there are as many, whatever they hold") {

@@ -219,6 +219,27 @@ class Retrieval(unittest.TestCase):
         self.assertIn("needle 1200 has 1 to ask for, but 2 questions are asked for",
                       self.asked("retrieval", "--tasks", "needle", "--questions", 2).stderr)
 
+    def test_calls_are_measured_by_the_segments_of_each_policy(self):
+        source, voters = self.path("code.py"), self.path("voters.json")
+        with open(source, "w") as f:
+            for i in range(80):
+                name = coined(i)
+                f.write(f"def do_{name}(left_{name}, wide=(1, 2), third=None):\n    return wide\n\n\n")
+        with open(voters, "w") as f:
+            json.dump({"layers": 4, "heads": 4, "weights": [[1, 2, 1.5]]}, f)
+        self.prose = source
+        rows = self.rows("--tasks", "calls", "--voters", voters, "--write", 12, "--policies",
+                         "full,oracle,sentence_kv@400,code_kv@400,sentence_voters,code_voters", problems=2)
+        self.assertEqual({group for _, group in rows}, {"calls 1200"})
+        self.assertEqual(rows["oracle", "calls 1200"]["found"], 1)
+        for policy in ("sentence_voters", "code_voters"):
+            self.assertGreater(rows[policy, "calls 1200"]["choices"], 0)
+        attended = {policy: row["attended_tokens_mean"] for (policy, _), row in rows.items()}
+        self.assertNotEqual(attended["sentence_voters"], attended["code_voters"])
+        self.assertLessEqual(attended["code_kv@400"], 400)
+        learnt = self.asked("heads", "--tasks", "calls", problems=4)
+        self.assertEqual(learnt.returncode, 0, learnt.stderr)
+
     def test_a_task_may_name_the_tokens_of_its_problems(self):
         rows = self.rows("--tasks", "keys@1300,needle,keys@2400", "--policies", "window@128", problems=1)
         sizes = {group: row["prompt_tokens_mean"] for (_, group), row in rows.items()}

@@ -6,9 +6,11 @@
 
 #include <algorithm>  // std::max, std::partial_sort
 #include <cmath>      // std::exp
+#include <concepts>   // std::same_as
 #include <random>     // std::mt19937
 #include <set>
 #include <string>
+#include <type_traits>  // std::remove_cvref_t
 #include <vector>
 
 #include "file_option.hpp"
@@ -129,6 +131,24 @@ TEST_CASE("what cannot be asked for is refused with a sentence") {
   }
   asked = asked_for(), asked.tasks = {"words"}, asked.tokens = {900};
   CHECK(refused(asked, "words: 900 tokens hold common words fewer than 8 times"));
+  asked = asked_for(), asked.tasks = {"calls"};
+  CHECK(refused(asked, "calls: the texts named .py have 0 functions, but 40 are needed"));
+  const fs::path little = files() / "little.py";
+  write_file(little, "pass\n");
+  asked.texts = {little.string()};
+  CHECK(refused(asked, "calls: the texts named .py have 0 functions, but 40 are needed"));
+  write_file(little, "def add(left, right):\n    return left + right\n");
+  CHECK(refused(asked, "calls: the texts named .py have 1 functions, but 40 are needed"));
+  asked.tasks = {"needle"};
+  CHECK(refused(asked, "the texts have 0 plain sentences, but 400 are needed"));
+  std::string pairs;
+  for (int i = 0; i < 40; ++i) pairs += "def " + coined(i) + "(left, right, at):\n    return at\n";
+  write_file(little, pairs);  // a name of two letters
+  asked.tasks = {"calls"};
+  CHECK(refused(asked, "calls: no function of the texts has three to six parameters"));
+  write_file(little, pairs + "def apply(left, right, other):\n    return left\n");
+  asked.tokens = {300};
+  CHECK(refused(asked, "calls: a problem of 300 tokens has no place for apply"));
   asked = asked_for(), asked.tokens = {20000};
   CHECK(refused(asked, "longer than this model's context"));
   asked = asked_for(), asked.texts = {(bytes_checkpoint / "config.json").string()};
@@ -194,6 +214,34 @@ TEST_CASE("controls take budgets where they have one, and no options") {
   CHECK(says(why("exact", 2, {}), "must be at least 3"));
   CHECK(why("exact", 3, {}) == "no complaint");
   CHECK(says(why("nothing", 0, {}), "there is no policy"));
+  CHECK(why("code_kv", 128, {"code_segments.longest=64"}) == "no complaint");
+  CHECK(why("code_voters", 0, {"code_segments.shortest_block=8", "top_p.share=0.7"}) == "no complaint");
+  CHECK(says(why("code_voters", 128, {}), "code_voters has no budget"));
+  CHECK(says(why("code_kv", 0, {"sentences.longest=64"}), "code_kv has no option"));
+  CHECK(says(why("code_kv", 0, {"code_segments.longest=0"}), "must be at least 1"));
+}
+
+TEST_CASE("code_kv and code_voters are presets whose segments alone are others") {
+  const auto check = [](const char* name, index_t budget, const auto& preset) {
+    int visits = 0;
+    with_preset_or_code({name, budget, {}}, [&](const auto& policy) {
+      ++visits;
+      if constexpr (std::same_as<std::remove_cvref_t<decltype(policy)>, decltype(of_code(preset))>)
+        CHECK(policy == of_code(preset));
+      else
+        FAIL("another type");
+    });
+    CHECK(visits == 1);
+  };
+  check("code_kv", 0, zoomr::presets::sentence_kv);
+  check("code_kv", 256, zoomr::presets::sentence_kv_with(256));
+  check("code_voters", 0, zoomr::presets::sentence_voters);
+  const scene lab(asked_for());
+  using enum zoomr::token_class;
+  CHECK(lab.classes.read_by(zoomr::sentences{}) == classify(lab.words, lab.config.vocab, {}));
+  const auto line_feed = static_cast<std::size_t>(*lab.words.id_of("\u010a"));
+  CHECK(lab.classes.read_by(zoomr::code_segments{})[line_feed] == (delimiter | mark | blank));
+  CHECK(lab.classes.read_by(zoomr::sentences{})[line_feed] == plain);
 }
 
 TEST_CASE("intervals are Wilson's, and a file of results holds what was written to it") {

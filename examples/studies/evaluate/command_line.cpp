@@ -74,9 +74,10 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
       ->capture_default_str();
   command->add_option("--passages", given.passages, "of each text")->transform(natural)->capture_default_str();
   command
-      ->add_option("--policies,--policy", given.policies,
-                   "name[@budget][+component.field=value]..., see zoomr-decode --list-policies; also the controls "
-                   "exact[@budget] and random_eviction[@budget]")
+      ->add_option(
+          "--policies,--policy", given.policies,
+          "name[@budget][+component.field=value]..., see zoomr-decode --list-policies; also code_kv[@budget] and "
+          "code_voters, and the controls exact[@budget] and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--set", given.settings, "component.field=value, for all policies but full; each must have it");
@@ -96,14 +97,16 @@ CLI::App* add_perplexity(CLI::App& app, perplexity::options& given) {
 
 void add_scene(CLI::App* command, retrieval::scene_options& given) {
   command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
-  command->add_option("--text", given.texts, "files of English prose, whose sentences distract")
+  command
+      ->add_option("--text", given.texts,
+                   "files of English prose, whose sentences distract; of Python, named .py, for calls")
       ->required()
       ->check(file_name());
   command
       ->add_option(
           "--tasks,--task", given.tasks,
-          "needle, keys, values, queries, tracking, words, notes, paraphrase, chain, repeated; keys@4096: of so "
-          "many tokens, in place of --tokens")
+          "needle, keys, values, queries, tracking, words, notes, paraphrase, chain, repeated, calls; keys@4096: of "
+          "so many tokens, in place of --tokens")
       ->delimiter(',')
       ->capture_default_str();
   command
@@ -157,8 +160,8 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
 void add_contenders(CLI::App* command, std::vector<std::string>& policies, std::vector<std::string>& voters) {
   command
       ->add_option("--policies,--policy", policies,
-                   "name[@budget][+component.field=value]..., also the controls oracle, random, exact[@budget] "
-                   "and random_eviction[@budget]")
+                   "name[@budget][+component.field=value]..., also code_kv[@budget] and code_voters, and the controls "
+                   "oracle, random, exact[@budget] and random_eviction[@budget]")
       ->delimiter(',')
       ->capture_default_str();
   command

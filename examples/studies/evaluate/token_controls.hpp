@@ -16,8 +16,8 @@
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
+#include "../../decode/code_policies.hpp"
 #include "../../decode/input_error.hpp"
-#include "../../decode/policies.hpp"
 
 namespace decode {
 
@@ -80,13 +80,13 @@ inline void expect_token_control(const policy_choice& choice, const std::string&
     fail(spec, ": the budget is ", choice.budget, ", but must be at least ", detail::least_control_budget);
 }
 
-/// Calls visit(policy) with a preset, or with one of these controls.
+/// Calls visit(policy) with a preset, one that cuts source code, or one of these controls.
 template <class Visit>
 void with_policy_or_control(const policy_choice& choice, Visit visit) {
   const index_t budget = choice.budget > 0 ? choice.budget : 256;
   if (choice.name == "exact") return detail::with_exact(budget, visit);
   if (choice.name == "random_eviction") return detail::with_random_eviction(budget, visit);
-  with_policy(choice, visit);
+  with_preset_or_code(choice, visit);
 }
 
 }  // namespace decode

@@ -13,7 +13,6 @@
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
 #include "../../decode/table.hpp"
-#include "../../decode/token_classes.hpp"
 #include "../../decode/voters.hpp"
 #include "../../decode/weights.hpp"
 #include "../evaluate/policy_spec.hpp"
@@ -101,7 +100,7 @@ struct bench {
   model_config config;
   model net;
   tokenizer words;
-  std::vector<zoomr::token_class> classes;  // [V]
+  class_tables classes;
   std::vector<long_text> texts;
   std::vector<task> tasks;
 
@@ -111,7 +110,7 @@ struct bench {
         config(read),
         net(config, read_weights(from.directory, config), pool),
         words(from.directory, config.vocab),
-        classes(classify(words, net.config().vocab, from.delimiters)) {
+        classes(words, net.config().vocab, from.delimiters) {
     for (const std::string& path : from.texts) texts.push_back(read_long_text(path, words));
   }
 
@@ -153,7 +152,8 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
     }
     with_policy_or_control(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());
-      r.found = score_tokens(on.net, policy, *prompt, scored, on.classes, [&](std::size_t passed) { bar.at(passed); });
+      r.found = score_tokens(on.net, policy, *prompt, scored, on.classes.read_by(policy.segment),
+                             [&](std::size_t passed) { bar.at(passed); });
     });
     done.add(r);
   }

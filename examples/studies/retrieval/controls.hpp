@@ -57,7 +57,7 @@ inline bool is_control(const std::string& name) {
 /// @throws input_error
 inline void expect_named(const policy_choice& choice, const std::string& spec) {
   if (!is_control(choice.name)) {
-    return with_policy(choice, [&](const auto& policy) { expect_options(policy, spec, choice, {}); });
+    return with_preset_or_code(choice, [&](const auto& policy) { expect_options(policy, spec, choice, {}); });
   }
   if (is_token_control(choice.name)) return expect_token_control(choice, spec);
   if (!choice.settings.empty()) fail(spec, ": ", choice.name, " has no options");

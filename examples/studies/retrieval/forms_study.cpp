@@ -92,7 +92,7 @@ class form_writer {
     with_form_policy(policy.choice, needed_, [&](const auto& named) {
       one_row_ = named.aggregate.per == zoomr::scope::sequence;
       names_question_ = given.name_question && named.zone.question > 0;
-      run_ = std::make_unique<session<>>(on_.net, named, 1, tokens, on_.classes);
+      run_ = std::make_unique<session<>>(on_.net, named, 1, tokens, on_.classes.read_by(named.segment));
     });
     run_->trace(nullptr, &chosen_);
     const std::vector<zoomr::token_span> spans = question_from(0);

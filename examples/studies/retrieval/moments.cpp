@@ -65,7 +65,8 @@ class pupil {
         layers_(on.layers),
         names_question_(names_question),
         voters_(on.layers.size() * on.config.heads, 1.0f),
-        cache_(zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy, limits(on))),
+        cache_(zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy,
+                               limits(on, on.classes.read_by(policy.segment)))),
         seq_(cache_.open()) {}
   pupil(const pupil&) = delete;
 
@@ -100,13 +101,13 @@ class pupil {
   }
 
  private:
-  zoomr::config limits(const scene& on) const {
+  zoomr::config limits(const scene& on, const std::vector<zoomr::token_class>& classes) const {
     zoomr::config result;
     result.max_tokens = static_cast<index_t>(from_.text.size());
     result.max_batched_tokens = static_cast<index_t>(prefill::chunk);
     result.logits.scale = static_cast<float>(on.config.attention_scale);
     result.voters = {voters_.data(), {static_cast<index_t>(layers_.size()), static_cast<index_t>(on.config.heads)}};
-    result.classes = on.classes, result.threads = on.net.threads();
+    result.classes = classes, result.threads = on.net.threads();
     return result;
   }
   const zoomr::token_range* prompt_at(index_t position) const {

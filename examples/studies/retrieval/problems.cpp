@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "problems.hpp"
 
-#include <algorithm>  // std::min, std::replace, std::rotate
+#include <algorithm>  // std::min, std::ranges::none_of, std::replace, std::rotate
 #include <array>      // std::array
 #include <utility>    // std::move
 
@@ -14,7 +14,7 @@ struct task_fact {
   const char* name;
   index_t answer_tokens;
 };
-constexpr std::array<task_fact, 10> tasks = {{{"needle", 10},
+constexpr std::array<task_fact, 11> tasks = {{{"needle", 10},
                                               {"keys", 10},
                                               {"notes", 10},
                                               {"values", 56},
@@ -23,7 +23,8 @@ constexpr std::array<task_fact, 10> tasks = {{{"needle", 10},
                                               {"words", 64},
                                               {"paraphrase", 10},
                                               {"chain", 32},
-                                              {"repeated", 24}}};
+                                              {"repeated", 24},
+                                              {"calls", 40}}};
 
 }  // namespace
 
@@ -41,8 +42,9 @@ index_t answer_tokens(task kind) { return tasks[static_cast<std::size_t>(kind)].
 problem_maker::problem_maker(const tokenizer& words, const std::vector<std::string>& texts,
                              const std::vector<std::string>& as)
     : words_(words) {
-  for (const std::string& text : texts) add_sentences(text);
-  if (sentences_.size() < 400) fail("the texts have ", sentences_.size(), " plain sentences, but 400 are needed");
+  const auto is_code = [](const std::string& text) { return text.ends_with(".py"); };
+  for (const std::string& text : texts) is_code(text) ? add_functions(text) : add_sentences(text);
+  if (std::ranges::none_of(texts, is_code)) expect_sentences();
   if (!as.empty()) {
     if (as.size() != 4) fail("--marks: four tokens are needed, but ", as.size(), " are named");
     for (const std::string& mark : as) {
@@ -84,6 +86,10 @@ void problem_maker::add_sentences(const std::filesystem::path& file) {
   }
 }
 
+void problem_maker::expect_sentences() const {
+  if (sentences_.size() < 400) fail("the texts have ", sentences_.size(), " plain sentences, but 400 are needed");
+}
+
 index_t problem_maker::tokens_of(std::string_view text) const {
   return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
 }
@@ -92,6 +98,7 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed, qu
   constexpr index_t least = 2 * detail::around;
   if (size.notes == 0 && size.tokens < least)
     fail("a problem of ", size.tokens, " tokens leaves no room for sentences; ", least, " would");
+  if (kind != task::calls) expect_sentences();
   dice random(seed);
   draft text = [&]() -> draft {
     switch (kind) {
@@ -105,6 +112,8 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed, qu
         return make_tracking(size.tokens, random);
       case task::repeated:
         return make_repeated(size.tokens, random);
+      case task::calls:
+        return make_calls(size.tokens, random);
       case task::words:
         return make_words(size.tokens, random);
       case task::notes:

@@ -9,6 +9,7 @@
 //   tracking    a variable has a value, and four others have that of the one before; all five are asked for
 //   words       a numbered list of words, of which ten appear more often; no novel, and no sentence says the answer
 //   repeated    nothing is hidden or asked: the text comes back to a sentence of its own, and goes on
+//   calls       functions of Python's, no novel: one that is defined far above is called, with its parameters by name
 //
 // Notes are some of a novel's sentences on a building in a city, with a code and a summary that does not say it:
 //
@@ -27,12 +28,13 @@
 
 #include "../../decode/tokenizer.hpp"
 #include "draws.hpp"
+#include "functions.hpp"
 
 namespace decode::retrieval {
 
 using zoomr::index_t;
 
-enum class task { needle, keys, notes, values, queries, tracking, words, paraphrase, chain, repeated };
+enum class task { needle, keys, notes, values, queries, tracking, words, paraphrase, chain, repeated, calls };
 
 /// @throws input_error  there is no such task
 task task_named(std::string_view name);
@@ -82,7 +84,7 @@ struct marks {
 
 class problem_maker {
  public:
-  /// @param texts  novels, in English: their plain sentences are what distracts
+  /// @param texts  novels, in English: their plain sentences are what distracts; those named .py have functions
   /// @param as     four texts, if there are to be notes; otherwise none
   /// @throws input_error  a text without enough plain sentences, a mark that is no token
   problem_maker(const tokenizer& words, const std::vector<std::string>& texts, const std::vector<std::string>& as);
@@ -118,6 +120,7 @@ class problem_maker {
   };
 
   void add_sentences(const std::filesystem::path& file);
+  void expect_sentences() const;
   index_t tokens_of(std::string_view text) const;
 
   // needles.cpp
@@ -128,6 +131,10 @@ class problem_maker {
   draft make_repeated(index_t tokens, dice& random) const;
   numbers hide_numbers(const std::vector<std::string>& for_cities, index_t tokens, dice& random) const;
   std::vector<std::string> passage(index_t tokens, dice& random) const;
+
+  // calls.cpp
+  void add_functions(const std::filesystem::path& file);
+  draft make_calls(index_t tokens, dice& random) const;
 
   // words.cpp
   draft make_words(index_t tokens, dice& random) const;
@@ -143,6 +150,7 @@ class problem_maker {
   const tokenizer& words_;
   marks marks_;
   std::vector<std::string> sentences_;
+  std::vector<function> functions_;
   std::string turn_, end_, reply_;  // what goes before the user's text, behind a text, and before the model's
 };
 

@@ -28,7 +28,7 @@ namespace {
 /// A question, and where its answers stand.
 struct exam {
   const problem& asked;
-  std::vector<index_t> needed;  // [answers]  segments
+  std::vector<index_t> needed;  // [answers]  among the segments of the task, or of the policy
   index_t tokens = 0;           // of an answer, at most
 
   std::vector<index_t> next(std::string_view written) const { return needed_next(asked, needed, written); }
@@ -64,7 +64,7 @@ class writer {
  public:
   /// @param papers  the first is asked by the prompt
   writer(scene& on, const contender& policy, const perplexity::prefill& prompt, std::span<const exam> papers)
-      : on_(on), papers_(papers), next_(paper().next("")), text_{greedy(prompt.logits())} {
+      : on_(on), papers_(papers.begin(), papers.end()), text_{greedy(prompt.logits())} {
     on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
     auto tokens = static_cast<index_t>(prompt.tokens());
     for (const exam& one : papers) {
@@ -72,8 +72,11 @@ class writer {
     }
     with_named(policy.choice, paper().asked.kind, next_, [&](const auto& named) {
       one_row_ = named.aggregate.per == zoomr::scope::sequence;
-      run_ = std::make_unique<session<>>(on.net, named, 1, tokens, on.classes);
+      run_ = std::make_unique<session<>>(on.net, named, 1, tokens, on.classes.read_by(named.segment));
+      if (paper().asked.kind != task::calls) return;
+      papers_.front().needed = on.needed_segments(paper().asked.prompt, paper().asked, named.segment);
     });
+    next_ = paper().next("");
     run_->with_cache([&](auto& cache) { prompt.replay(cache, run_->at(0)); });
     run_->trace(&attended_, &chosen_);
   }
@@ -138,7 +141,7 @@ class writer {
   const exam& paper() const { return papers_[turn_]; }
 
   scene& on_;
-  std::span<const exam> papers_;
+  std::vector<exam> papers_;
   std::size_t turn_ = 0;       // of the papers
   std::vector<index_t> next_;  // the segments that are needed by the tokens after the one that passes
   bool one_row_ = false;

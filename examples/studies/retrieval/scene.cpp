@@ -54,9 +54,9 @@ scene::scene(const scene_options& from)
       net(config, read_weights(from.directory, config), pool),
       words(from.directory, config.vocab),
       problems(words, from.texts, from.marks),
-      classes(classify(words, config.vocab, {})),
+      classes(words, config.vocab, {}),
       groups(groups_of(from)) {
-  problems.mark(classes);
+  problems.mark(classes.usual);
   for (std::size_t layer = 0; layer < config.layers; ++layer) {
     if (!config.has_window(layer)) layers.push_back(static_cast<index_t>(layer));
   }
@@ -96,24 +96,8 @@ line_file scene::resume(const std::string& label, const std::function<void(const
 }
 
 std::vector<index_t> scene::needed_segments(std::span<const token_id> prompt, const problem& asked) const {
-  std::vector<index_t> found(asked.evidence.size(), -1);
-  with_segmenter(asked.kind, [&](auto segmenter) {
-    typename decltype(segmenter)::state state{};
-    const auto last = static_cast<index_t>(prompt.size()) - 1;
-    index_t count = 0;
-    for (index_t position = 0; position <= last; ++position) {
-      zoomr::closings closed;
-      const auto token = static_cast<std::size_t>(prompt[static_cast<std::size_t>(position)]);
-      segmenter.feed(state, classes[token], position, closed);
-      if (position == last) segmenter.end_of_prompt(state, position, closed);
-      for (index_t c = 0; c < closed.count; ++c, ++count) {
-        for (std::size_t i = 0; i < found.size(); ++i) {
-          const index_t at = asked.evidence[i];
-          if (closed.at[c].begin <= at && at < closed.at[c].split) found[i] = count;
-        }
-      }
-    }
-  });
+  std::vector<index_t> found;
+  with_segmenter(asked.kind, [&](const auto& segmenter) { found = needed_segments(prompt, asked, segmenter); });
   return found;
 }
 
