@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zoomr-eval heads and retrieval: what they learn, measure, print and refuse, and how they go on.
+"""zoomr-eval heads, retrieval, forms and traces: what they learn, measure, print and refuse, and how they go on.
 
     python3 retrieval_eval_test.py PROGRAM STUDIES FIXTURES
 """
@@ -371,6 +371,90 @@ class Retrieval(unittest.TestCase):
 
     def refused(self, part, *arguments, tokens):
         done = self.asked("forms", *arguments, tokens=tokens, problems=2)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(part, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+    def traces(self, *arguments, model="marked"):
+        return subprocess.run([PROGRAM, "traces", "--model", self.path(model), "--problems", "1", "--steps", "8",
+                               *map(str, arguments)],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600)
+
+    def test_texts_are_written_in_lock_step_and_judged_and_what_is_done_is_not_done_again(self):
+        marked(self.path("marked"))
+        voters, done = self.path("voters.json"), self.path("done")
+        with open(voters, "w") as f:
+            json.dump({"layers": 4, "heads": 4, "weights": [[1, 2, 1.5]]}, f)
+        policies = ("full", "oracle", "random", "zoomr_one_pass", "zoomr_second_pass", "zoomr_focus", "summary_only",
+                    "zoomr_voters", "sentence_kv@512", "snapkv@512", "h2o@512", "window@512")
+        options = ("--marks", MARKS, "--policies", ",".join(policies), "--voters", voters, "--resume", done)
+        first = self.traces(*options, "--json")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("2 problems, each under 12 policies: at most", first.stderr)
+        rows = {(r["policy"], r["group"]): r for r in json.loads(first.stdout)["rows"]}
+        self.assertEqual(len(rows), 24)
+        with open(done) as f:
+            lines = f.readlines()
+        texts = {(line["policy"], line["group"]): line["text"] for line in map(json.loads, lines)}
+        for (policy, group), row in rows.items():
+            with self.subTest(policy=policy, group=group):
+                text = texts[policy, group]
+                self.assertEqual([text.count(f"<m{i}>") for i in (1, 2, 3, 4)], [3] * 4)
+                name = "Line" if group == "program 8" else "Note"
+                for step in range(1, 9):
+                    self.assertEqual(text.count(f"{name} {step}: "), 1)
+                self.assertIn(f"<m2><m3>{name}s 4 to 6", text)
+                self.assertGreater(row["questions"], 0)
+                self.assertEqual("found" in row, policy in ("oracle", "random", "zoomr_one_pass", "zoomr_second_pass",
+                                                            "zoomr_voters"))
+                self.assertEqual("entropy_bits" in row, policy == "zoomr_voters")
+                if policy == "oracle":
+                    self.assertEqual(row["found"], 1)
+                if policy.endswith("@512"):
+                    self.assertLess(row["device_bytes_beyond_prompt_mean"],
+                                    rows["full", group]["device_bytes_beyond_prompt_mean"])
+                if policy == "window@512":
+                    self.assertLessEqual(row["attended_tokens_mean"], 512)
+                if policy == "full":
+                    self.assertEqual(row["beyond_prompt_of_full"], 1)
+        again = self.traces(*options, "--json")
+        self.assertEqual((again.stdout, again.stderr), (first.stdout, ""))
+        self.assertIn("as written %", self.traces(*options).stdout)
+        with open(done) as f:
+            self.assertEqual(f.readlines(), lines)
+        for notes in ("prompt", "text"):  # true steps are given: one text for all policies but for the answers
+            given = self.traces("--marks", MARKS, "--policies", "full,oracle,window@512", "--notes", notes, "--tasks",
+                                "ledger", "--resume", self.path(notes), "--json")
+            self.assertEqual(given.returncode, 0, given.stderr)
+            with open(self.path(notes)) as f:
+                given_texts = {json.loads(line)["text"].split("<m4>\nHow many")[0] for line in f}
+            self.assertEqual(len(given_texts), 1)
+            written = [row["written_tokens_mean"] for row in json.loads(given.stdout)["rows"]]
+            self.assertEqual(max(written) < 300, notes == "prompt")
+            for row in json.loads(given.stdout)["rows"]:
+                self.assertNotIn("steps_right", row)
+        for arguments, part in ((("--notes", "prompt"), 'but "marked, seed 1, 3 steps a thought, notes in the prompt"'),
+                                (("--seed", 2), "is asked for"),
+                                (("--per-thought", 2), "is asked for")):
+            with self.subTest(arguments=arguments):
+                self.no_traces(part, *options, *arguments)
+        for arguments, part in ((("--marks", "<m1>,<m2>"), "four tokens that begin and end thoughts"),
+                                (("--marks", "<m1>,<m2>,<m3>,<m9>"), '"<m9>" is no token of this model'),
+                                (("--marks", MARKS, "--tasks", "riddles"), "known are program, ledger"),
+                                (("--marks", MARKS, "--policies", "oracle@9"), "oracle has no budget"),
+                                (("--marks", MARKS, "--notes", "some"), "--notes"),
+                                ((), "--marks is required")):
+            with self.subTest(arguments=arguments):
+                self.no_traces(part, *arguments)
+        shutil.copytree(self.path("marked"), self.path("small"))
+        with open(os.path.join(self.path("small"), "config.json")) as f:
+            config = json.load(f)
+        with open(os.path.join(self.path("small"), "config.json"), "w") as f:
+            json.dump({**config, "max_position_embeddings": 2000}, f)
+        self.no_traces("longer than this model's context of 2000", "--marks", MARKS, model="small")
+
+    def no_traces(self, part, *arguments, model="marked"):
+        done = self.traces(*arguments, model=model)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn(part, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)

@@ -8,6 +8,7 @@
 #include <evaluate/policy_spec.hpp>
 #include <retrieval/contender.hpp>
 #include <retrieval/forms.hpp>
+#include <traces/trace_problem.hpp>
 
 #include <iostream>  // std::cout
 
@@ -159,6 +160,10 @@ void read_eval(const std::vector<const char*>& line) {
       for (const std::string& name : said.of_forms.forms) retrieval::form_named(name);
       retrieval::read_contenders(said.of_forms.policies, {}, {});
       return;
+    case evaluate::measurement::traces:
+      for (const std::string& name : said.of_traces.tasks) traces::task_named(name);
+      retrieval::read_contenders(said.of_traces.policies, {}, {});
+      return;
     case evaluate::measurement::speed:
       if (!said.of_speed.tiers.empty()) parse_tiers(said.of_speed.tiers);
       read_policies(said.of_speed.policies, said.of_speed.settings);
@@ -181,6 +186,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       {"zoomr-eval", "heads", "--model", "DIR", "--text", "FILE"},
       {"zoomr-eval", "retrieval", "--model", "DIR", "--text", "FILE"},
       {"zoomr-eval", "forms", "--model", "DIR", "--text", "FILE"},
+      {"zoomr-eval", "traces", "--model", "DIR", "--marks", "A,B,C,D"},
   };
   const std::size_t which = data[0] % std::size(begins);
   std::vector<const char*> line = begins[which];

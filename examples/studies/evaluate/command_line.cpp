@@ -8,6 +8,7 @@
 #include "../../decode/file_option.hpp"
 #include "../../decode/input_error.hpp"
 #include "../../decode/number_option.hpp"
+#include "../traces/trace_problem.hpp"
 
 namespace decode::evaluate {
 namespace {
@@ -223,6 +224,39 @@ CLI::App* add_forms(CLI::App& app, retrieval::forms_options& given) {
   return command;
 }
 
+CLI::App* add_traces(CLI::App& app, traces::options& given) {
+  CLI::App* command = app.add_subcommand(
+      "traces", "a long text of the model's own, with its own summaries: is it true under a policy?");
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
+  command
+      ->add_option("--marks", given.marks,
+                   "four tokens, otherwise unused, that mark thoughts and summaries: begin, end, begin, end")
+      ->delimiter(',')
+      ->required();
+  command->add_option("--tasks,--task", given.tasks, "program, ledger")->delimiter(',')->capture_default_str();
+  command->add_option("--steps", given.steps, "of a problem: lines of a program, notes of a ledger")
+      ->transform(number_in(traces::fewest_steps, traces::most_steps))
+      ->capture_default_str();
+  command->add_option("--per-thought", given.per_thought, "steps that one summary is of")
+      ->transform(number_in(1, traces::fewest_steps / 2))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--notes", given.notes,
+          "steps and summaries are not the model's, but true ones: in the prompt, or written for it in the text")
+      ->check(CLI::IsMember({"none", "prompt", "text"}))
+      ->capture_default_str();
+  add_contenders(command, given.policies, given.voters);
+  command->add_option("--problems", given.problems, "of each task")
+      ->transform(number_in(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--seed", given.seed, "of the problems")->transform(seed_number())->capture_default_str();
+  command->add_option("--resume", given.resume, "file of what is done: it is not done again, new results are added")
+      ->check(file_name());
+  command->add_flag("--json", given.json, "one JSON document on standard output, nothing else");
+  return command;
+}
+
 CLI::App* add_speed(CLI::App& app, speed::options& given) {
   CLI::App* command = app.add_subcommand("speed", "decoding speed and memory of a shape with random weights");
   const auto natural = number_in(1, zoomr::unlimited);
@@ -260,6 +294,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   const CLI::App* const heads = add_heads(app, said.of_heads);
   const CLI::App* const found = add_retrieval(app, said.of_retrieval);
   const CLI::App* const forms = add_forms(app, said.of_forms);
+  const CLI::App* const texts = add_traces(app, said.of_traces);
   const CLI::App* const rate = add_speed(app, said.of_speed);
   app.require_subcommand(1);
   try {
@@ -270,13 +305,14 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   }
   for (auto* const names :
        {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts, &said.of_retrieval.of.texts,
-        &said.of_retrieval.voters, &said.of_forms.scene.texts, &said.of_forms.voters})
+        &said.of_retrieval.voters, &said.of_forms.scene.texts, &said.of_forms.voters, &said.of_traces.voters})
     *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
   if (!said.of_heads.forms.empty() && heads->count("--tasks") == 0) said.of_heads.of.tasks.clear();
   if (found->parsed()) said.asked = measurement::retrieval;
   if (forms->parsed()) said.asked = measurement::forms;
+  if (texts->parsed()) said.asked = measurement::traces;
   if (rate->parsed()) said.asked = measurement::speed;
   return std::nullopt;
 }

@@ -10,10 +10,11 @@
 #include "../retrieval/heads.hpp"
 #include "../retrieval/retrieval.hpp"
 #include "../speed/speed.hpp"
+#include "../traces/traces.hpp"
 
 namespace decode::evaluate {
 
-enum class measurement { ledger, perplexity, heads, retrieval, forms, speed };
+enum class measurement { ledger, perplexity, heads, retrieval, forms, traces, speed };
 
 struct command_line {
   measurement asked = measurement::ledger;
@@ -22,6 +23,7 @@ struct command_line {
   retrieval::heads_options of_heads;
   retrieval::options of_retrieval;
   retrieval::forms_options of_forms;
+  traces::options of_traces;
   speed::options of_speed;
 };
 

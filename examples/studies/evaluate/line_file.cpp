@@ -51,4 +51,14 @@ std::int64_t line_file::read(const each_line& each) {
   return 0;
 }
 
+line_file labelled_lines(const std::string& path, const std::string& label,
+                         const std::function<void(const field& line)>& visit) {
+  return line_file(path, [&](const json& line, const std::string& where) {
+    const field one(line, where + ": ");
+    const std::string& measured = one.at("measured").text();
+    if (measured != label) fail(where, ": measured with \"", measured, "\", but \"", label, "\" is asked for");
+    visit(one);
+  });
+}
+
 }  // namespace decode

@@ -37,4 +37,9 @@ class line_file {
   int file_ = -1;
 };
 
+/// A file whose lines say what they were measured with: visit is called with each.
+/// @param label  of each line; another one is an input_error
+line_file labelled_lines(const std::string& path, const std::string& label,
+                         const std::function<void(const field& line)>& visit);
+
 }  // namespace decode

@@ -14,6 +14,7 @@ int run(int argc, char** argv) {
   if (said.asked == measurement::heads) retrieval::run(said.of_heads);
   if (said.asked == measurement::retrieval) retrieval::run(said.of_retrieval);
   if (said.asked == measurement::forms) retrieval::run(said.of_forms);
+  if (said.asked == measurement::traces) traces::run(said.of_traces);
   if (said.asked == measurement::speed) speed::run(said.of_speed);
   return 0;
 }

@@ -40,13 +40,12 @@ std::string take(std::vector<std::string>& settings, std::string_view name) {
   return "";
 }
 
-bool votes(const contender& one) {
-  bool found = false;
+void describe(contender& one) {
   const std::vector<index_t> none;  // nothing is chosen here
   with_named(one.choice, task::needle, none, [&](const auto& policy) {
-    found = zoomr::share_aggregator<std::remove_cvref_t<decltype(policy.aggregate)>>;
+    one.has_votes = zoomr::share_aggregator<std::remove_cvref_t<decltype(policy.aggregate)>>;
+    if constexpr (requires { decltype(policy.evict)::accumulates; }) one.adds_up = decltype(policy.evict)::accumulates;
   });
-  return found;
 }
 
 }  // namespace
@@ -77,7 +76,7 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
     contender one{.spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}};
     const std::string name = take(one.choice.settings, "voters"), keys = take(one.choice.settings, "voter_keys");
     expect_named(one.choice, spec);
-    one.has_votes = votes(one);
+    describe(one);
     if (!one.has_votes && !(name.empty() && keys.empty())) fail(spec, ": no heads vote under ", one.choice.name);
     const auto table = tables.find(name);
     if (table == tables.end()) fail(spec, ": no weights have the name ", shown(name), "; --voters ", name, "=FILE has");

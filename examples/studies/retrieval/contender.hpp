@@ -19,6 +19,7 @@ struct contender {
   std::string spec;           // as it was said
   policy_choice choice;       // without what is said of voters
   bool has_votes = false;     // heads vote under it
+  bool adds_up = false;       // attention counts since the prompt's first token: it must see the queries of all
   std::vector<float> voters;  // [layers, heads]  their weights; empty: unknown
   voter_bounds bounds;        // of their posterior
   zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;

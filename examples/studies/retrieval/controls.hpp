@@ -9,8 +9,7 @@
 
 #include <zoomr/policy/compose.hpp>
 
-#include <concepts>  // std::same_as
-#include <vector>    // std::vector
+#include <vector>  // std::vector
 
 #include "../../decode/policies.hpp"
 #include "../evaluate/policy_spec.hpp"
@@ -35,14 +34,17 @@ struct needed_alone {
   friend constexpr bool operator==(const needed_alone&, const needed_alone&) = default;
 };
 
+/// What controls of segments read beside them, unless something else is said.
+constexpr zoomr::zones control_zones(task kind) {
+  return {.sinks = 4, .recent = 64, .open = has_notes(kind) ? zoomr::unlimited : 0};
+}
+
 namespace detail {
 
 template <class Selector, class Visit>
-void with_control(task kind, Selector selector, Visit visit) {
+void with_control(task kind, Selector selector, const zoomr::zones& zone, Visit visit) {
   with_segmenter(kind, [&](auto segmenter) {
-    constexpr bool whole = std::same_as<decltype(segmenter), zoomr::thoughts>;
-    visit(zoomr::compose(segmenter, zoomr::key_mean{}, zoomr::head_mass{}, selector, zoomr::every_token{},
-                         zoomr::zones{.sinks = 4, .recent = 64, .open = whole ? zoomr::unlimited : 0},
+    visit(zoomr::compose(segmenter, zoomr::key_mean{}, zoomr::head_mass{}, selector, zoomr::every_token{}, zone,
                          zoomr::placement{.details_on_host = true}));
   });
 }
@@ -66,11 +68,17 @@ inline void expect_named(const policy_choice& choice, const std::string& spec) {
 
 /// Calls visit(policy) with what is asked for by name: a preset or a control.
 /// @param next  the segments that are needed next, as long as the policy works
+/// @param zone  of a control of segments
+template <class Visit>
+void with_named(const policy_choice& choice, task kind, const std::vector<index_t>& next, const zoomr::zones& zone,
+                Visit visit) {
+  if (choice.name == "oracle") return detail::with_control(kind, needed_alone{&next}, zone, visit);
+  if (choice.name == "random") return detail::with_control(kind, ledger::random_segments{.segments = 2}, zone, visit);
+  with_policy_or_control(choice, visit);
+}
 template <class Visit>
 void with_named(const policy_choice& choice, task kind, const std::vector<index_t>& next, Visit visit) {
-  if (choice.name == "oracle") return detail::with_control(kind, needed_alone{&next}, visit);
-  if (choice.name == "random") return detail::with_control(kind, ledger::random_segments{.segments = 2}, visit);
-  with_policy_or_control(choice, visit);
+  with_named(choice, kind, next, control_zones(kind), visit);
 }
 
 }  // namespace decode::retrieval

@@ -2,7 +2,6 @@
 #include "forms_study.hpp"
 
 #include <algorithm>  // std::max, std::ranges::all_of, std::ranges::find
-#include <chrono>     // std::chrono::steady_clock
 #include <iostream>   // std::cerr, std::cout
 #include <map>        // std::map
 #include <memory>     // std::make_unique, std::unique_ptr
@@ -17,22 +16,21 @@
 #include "../../decode/session.hpp"
 #include "../../decode/table.hpp"
 #include "../../decode/voters.hpp"
+#include "../evaluate/forecast.hpp"
 #include "../perplexity/prefill.hpp"
 #include "controls.hpp"
 #include "form_outcome.hpp"
 #include "forms.hpp"
+#include "open_session.hpp"
 #include "results.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-/// The oracle of sentences, with the preamble and the question that the presets pin.
-template <class Visit>
-void with_form_policy(const policy_choice& choice, const std::vector<index_t>& needed, Visit visit) {
-  if (choice.name != "oracle") return with_named(choice, task::needle, needed, visit);
-  visit(zoomr::compose(zoomr::sentences{}, zoomr::key_mean{}, zoomr::head_mass{}, needed_alone{&needed},
-                       zoomr::every_token{}, zoomr::presets::sentence_voters.zone,
-                       zoomr::placement{.details_on_host = true}));
+/// The oracle reads the preamble and the question that the presets pin.
+control_form controls_for(const policy_choice& choice) {
+  const bool knows = choice.name == "oracle";
+  return {task::needle, knows ? zoomr::presets::sentence_voters.zone : control_zones(task::needle)};
 }
 
 /// A policy that writes an answer, a token at a time.
@@ -41,7 +39,6 @@ class form_writer {
   form_writer(scene& on, const forms_options& given, const contender& policy, const perplexity::prefill& prompt,
               const form_problem& asked)
       : on_(on), asked_(asked), prompt_logits_(prompt.logits()) {
-    on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
     open(given, policy, prompt);
     if (policy.choice.name != "oracle") return;
     needed_ = needed_segments();  // known once the prompt is cut
@@ -89,11 +86,9 @@ class form_writer {
   void open(const forms_options& given, const contender& policy, const perplexity::prefill& prompt) {
     const auto tokens = static_cast<index_t>(asked_.tokens().size()) + given.written;
     chosen_.clear();
-    with_form_policy(policy.choice, needed_, [&](const auto& named) {
-      one_row_ = named.aggregate.per == zoomr::scope::sequence;
-      names_question_ = given.name_question && named.zone.question > 0;
-      run_ = std::make_unique<session<>>(on_.net, named, 1, tokens, on_.classes.read_by(named.segment));
-    });
+    opened_session opened = open_session(on_.net, policy, controls_for(policy.choice), needed_, tokens, on_.classes);
+    run_ = std::move(opened.run), one_row_ = opened.one_row;
+    names_question_ = given.name_question && run_->pins_question();
     run_->trace(nullptr, &chosen_);
     const std::vector<zoomr::token_span> spans = question_from(0);
     run_->with_cache([&](auto& cache) { prompt.replay_with(cache, run_->at(0), spans); });
@@ -106,29 +101,10 @@ class form_writer {
     if (!names_question_ || !asks) return {};
     return {{{asked_.question.first - first, asked_.question.last - first}, zoomr::span_role::question}};
   }
-
-  /// Calls visit(cache, sequence) of the layers that the policy is for.
-  template <class Visit>
-  void with_policy_cache(Visit visit) const {
-    run_->with_cache([&](auto& cache) {
-      if constexpr (requires { cache.group(0); }) {
-        visit(cache.group(0), cache.in_group(run_->at(0), 0));
-      } else {
-        visit(cache, run_->at(0));
-      }
-    });
-  }
+  /// Of a pinned segment nothing need be chosen.
   std::vector<index_t> needed_segments() const {
-    std::vector<index_t> needed;
-    with_policy_cache([&](const auto& cache, zoomr::sequence at) {
-      const zoomr::view<const zoomr::segment> segments = cache.segments(at);
-      for (index_t id = 0; id < segments.size(); ++id) {
-        const auto says = [&](index_t position) {  // of a pinned segment nothing need be chosen
-          return segments[id].begin <= position && position < segments[id].split;
-        };
-        if (std::ranges::any_of(asked_.evidence, says)) needed.push_back(id);
-      }
-    });
+    std::vector<index_t> needed = segments_holding(*run_, asked_.evidence);
+    std::erase(needed, -1);
     return needed;
   }
   void note_choice(const zoomr::choice_record& first) {
@@ -148,46 +124,6 @@ class form_writer {
   zoomr::statistics before_;  // of the last prompt, and when it has passed: what is before the answer
   form_outcome result_;
   std::vector<token_id> text_;
-};
-
-/// Says how long it takes, before anything runs and when the first problem is done.
-class forecast {
- public:
-  /// @param problems  that are to be done
-  forecast(scene& on, const form_problem& first, std::size_t problems, const std::string& what, std::size_t policies,
-           index_t written)
-      : left_(problems) {
-    if (problems == 0) return;
-    const std::size_t sample = std::min<std::size_t>(first.prompt.size(), 64);
-    const clock::time_point begin = clock::now();
-    const perplexity::prefill passed(on.net, std::span(first.prompt).first(sample), [](std::size_t) {});
-    const double steps = static_cast<double>(first.prompt.size()) +
-                         static_cast<double>(policies) * static_cast<double>(written + first.said.size()) * 2;
-    say(what, seconds_since(begin) / static_cast<double>(sample) * steps * static_cast<double>(problems));
-    begin_ = clock::now();
-  }
-
-  void finish_problem() {
-    --left_;
-    if (!said_ && left_ > 0)
-      say("one is done; the others take at most", seconds_since(begin_) * static_cast<double>(left_));
-    said_ = true;
-  }
-
- private:
-  using clock = std::chrono::steady_clock;
-
-  static double seconds_since(clock::time_point begin) {
-    return std::chrono::duration<double>(clock::now() - begin).count();
-  }
-  static void say(const std::string& what, double seconds) {
-    std::cerr << what << ' ' << (seconds < 90 ? fixed(seconds, 0) + " seconds" : fixed(seconds / 60, 0) + " minutes")
-              << std::endl;
-  }
-
-  std::size_t left_;
-  bool said_ = false;
-  clock::time_point begin_;
 };
 
 class study {
@@ -217,7 +153,9 @@ class study {
     }
     const std::string what = std::to_string(open.size()) + " problems in " + std::to_string(forms_.size()) +
                              " forms, each under " + std::to_string(policies_.size()) + " policies: at most";
-    forecast remaining(on_, make(forms_.front(), 0), open.size(), what, policies_.size(), given_.written);
+    const form_problem first = make(forms_.front(), 0);
+    forecast remaining(on_.net, first.prompt, open.size(), what, policies_.size(),
+                       static_cast<std::size_t>(given_.written) + first.said.size());
     for (const auto& [as, number] : open) {
       examine(*as, number);
       remaining.finish_problem();

@@ -23,7 +23,9 @@ class results {
   /// @param label  what all outcomes depend on
   /// @param read   an outcome from a line
   results(const scene& on, std::string label, Outcome (*read)(const field& line))
-      : file_(on.given.resume), label_(std::move(label)), lines_(on.resume(label_, [&](const field& line) {
+      : results(on.given.resume, std::move(label), read) {}
+  results(std::string file, std::string label, Outcome (*read)(const field& line))
+      : file_(std::move(file)), label_(std::move(label)), lines_(labelled_lines(file_, label_, [&](const field& line) {
           const std::string voters = line.find("voters") ? line.at("voters").text() : "";
           done_[{line.at("group").text(), static_cast<index_t>(line.at("number").count(0, 1 << 30)),
                  line.at("policy").text()}] = {read(line), voters};

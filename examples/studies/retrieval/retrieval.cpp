@@ -19,6 +19,7 @@
 #include "../perplexity/prefill.hpp"
 #include "contender.hpp"
 #include "controls.hpp"
+#include "open_session.hpp"
 #include "outcome.hpp"
 #include "results.hpp"
 
@@ -64,20 +65,19 @@ class writer {
  public:
   /// @param papers  the first is asked by the prompt
   writer(scene& on, const contender& policy, const perplexity::prefill& prompt, std::span<const exam> papers)
-      : on_(on), papers_(papers.begin(), papers.end()), text_{greedy(prompt.logits())} {
-    on.net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
+      : on_(on), papers_(papers.begin(), papers.end()), next_(paper().next("")), text_{greedy(prompt.logits())} {
     auto tokens = static_cast<index_t>(prompt.tokens());
     for (const exam& one : papers) {
       tokens += one.tokens + (&one == &papers.front() ? 0 : static_cast<index_t>(one.asked.prompt.size()));
     }
-    with_named(policy.choice, paper().asked.kind, next_, [&](const auto& named) {
-      one_row_ = named.aggregate.per == zoomr::scope::sequence;
-      run_ = std::make_unique<session<>>(on.net, named, 1, tokens, on.classes.read_by(named.segment));
-      if (paper().asked.kind != task::calls) return;
-      papers_.front().needed = on.needed_segments(paper().asked.prompt, paper().asked, named.segment);
-    });
-    next_ = paper().next("");
+    const task kind = paper().asked.kind;
+    opened_session opened = open_session(on.net, policy, {kind, control_zones(kind)}, next_, tokens, on.classes);
+    run_ = std::move(opened.run), one_row_ = opened.one_row;
     run_->with_cache([&](auto& cache) { prompt.replay(cache, run_->at(0)); });
+    if (kind == task::calls) {  // by the segments of the policy, which need not be those of the task
+      papers_.front().needed = segments_holding(*run_, paper().asked.evidence);
+      next_ = paper().next("");
+    }
     run_->trace(&attended_, &chosen_);
   }
   writer(const writer&) = delete;

@@ -2,13 +2,11 @@
 #include "scene.hpp"
 
 #include <charconv>      // std::from_chars
-#include <filesystem>    // std::filesystem::path
 #include <system_error>  // std::errc
+#include <type_traits>   // std::remove_cvref_t
 #include <utility>       // std::pair
 
 #include "../../decode/input_error.hpp"
-#include "../../decode/voters.hpp"
-#include "../../decode/weights.hpp"
 
 namespace decode::retrieval {
 namespace {
@@ -48,18 +46,8 @@ std::vector<group> groups_of(const scene_options& asked) {
 }
 
 scene::scene(const scene_options& from)
-    : given(from),
-      pool(usual_threads()),
-      config(read_config_with_voters(from.directory, {})),
-      net(config, read_weights(from.directory, config), pool),
-      words(from.directory, config.vocab),
-      problems(words, from.texts, from.marks),
-      classes(words, config.vocab, {}),
-      groups(groups_of(from)) {
+    : loaded_model(from.directory), given(from), problems(words, from.texts, from.marks), groups(groups_of(from)) {
   problems.mark(classes.usual);
-  for (std::size_t layer = 0; layer < config.layers; ++layer) {
-    if (!config.has_window(layer)) layers.push_back(static_cast<index_t>(layer));
-  }
   for (const group& one : groups) expect_context(one.size.tokens, one, config.context);
 }
 
@@ -76,28 +64,36 @@ problem scene::make(const group& of, index_t number) const {
 }
 
 std::string scene::label() const {
-  const auto file_name = [](std::filesystem::path path) {
-    if (path.filename().empty()) path = path.parent_path();  // DIR/
-    return path.filename().string();
-  };
-  std::string text = file_name(std::filesystem::absolute(given.directory));
-  for (const std::string& one : given.texts) text += ", " + file_name(one);
+  std::string text = last_name(given.directory);
+  for (const std::string& one : given.texts) text += ", " + last_name(one);
   text += ", seed " + std::to_string(given.seed);
   return given.questions == 1 ? text : text + ", " + std::to_string(given.questions) + " questions";
 }
 
 line_file scene::resume(const std::string& label, const std::function<void(const field& line)>& visit) const {
-  return line_file(given.resume, [&](const json& line, const std::string& where) {
-    const field one(line, where + ": ");
-    const std::string& measured = one.at("measured").text();
-    if (measured != label) fail(where, ": measured with \"", measured, "\", but \"", label, "\" is asked for");
-    visit(one);
-  });
+  return labelled_lines(given.resume, label, visit);
 }
 
 std::vector<index_t> scene::needed_segments(std::span<const token_id> prompt, const problem& asked) const {
-  std::vector<index_t> found;
-  with_segmenter(asked.kind, [&](const auto& segmenter) { found = needed_segments(prompt, asked, segmenter); });
+  std::vector<index_t> found(asked.evidence.size(), -1);
+  with_segmenter(asked.kind, [&](const auto& segmenter) {
+    const std::vector<zoomr::token_class>& of_tokens = classes.read_by(segmenter);
+    typename std::remove_cvref_t<decltype(segmenter)>::state state{};
+    const auto last = static_cast<index_t>(prompt.size()) - 1;
+    index_t count = 0;
+    for (index_t position = 0; position <= last; ++position) {
+      zoomr::closings closed;
+      const auto token = static_cast<std::size_t>(prompt[static_cast<std::size_t>(position)]);
+      segmenter.feed(state, of_tokens[token], position, closed);
+      if (position == last) segmenter.end_of_prompt(state, position, closed);
+      for (index_t c = 0; c < closed.count; ++c, ++count) {
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const index_t at = asked.evidence[i];
+          if (closed.at[c].begin <= at && at < closed.at[c].split) found[i] = count;
+        }
+      }
+    }
+  });
   return found;
 }
 

@@ -13,11 +13,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include <zoomr/core/threads/thread_pool.hpp>
-
 #include "../../decode/code_policies.hpp"
-#include "../../decode/model.hpp"
 #include "../evaluate/line_file.hpp"
+#include "../evaluate/loaded_model.hpp"
 #include "problems.hpp"
 
 namespace decode::retrieval {
@@ -51,16 +49,10 @@ struct group {
 /// @throws input_error  a task that is unknown
 std::vector<group> groups_of(const scene_options& asked);
 
-struct scene {
+struct scene : loaded_model {
   const scene_options& given;
-  zoomr::thread_pool pool;
-  model_config config;
-  model net;
-  tokenizer words;
   problem_maker problems;
-  class_tables classes;
   std::vector<group> groups;
-  std::vector<index_t> layers;  // of the model, that a policy is for: those without a sliding window
 
   /// @throws input_error
   explicit scene(const scene_options& from);
@@ -76,10 +68,6 @@ struct scene {
 
   /// [answers]  the number of the segment of a prompt that says each; -1 if none that is closed does.
   std::vector<index_t> needed_segments(std::span<const token_id> prompt, const problem& asked) const;
-  /// The same of a segmenter other than the task's.
-  template <class Segmenter>
-  std::vector<index_t> needed_segments(std::span<const token_id> prompt, const problem& asked,
-                                       const Segmenter& segmenter) const;
 };
 
 /// Which segments say what is written next: that of the first answer that does not stand in the text so far. Where
@@ -93,29 +81,6 @@ void with_segmenter(task kind, Visit visit) {
   if (has_notes(kind)) return visit(zoomr::thoughts{});
   if (kind == task::calls) return visit(zoomr::code_segments{});
   visit(zoomr::sentences{});
-}
-
-template <class Segmenter>
-std::vector<index_t> scene::needed_segments(std::span<const token_id> prompt, const problem& asked,
-                                            const Segmenter& segmenter) const {
-  std::vector<index_t> found(asked.evidence.size(), -1);
-  const std::vector<zoomr::token_class>& of_tokens = classes.read_by(segmenter);
-  typename Segmenter::state state{};
-  const auto last = static_cast<index_t>(prompt.size()) - 1;
-  index_t count = 0;
-  for (index_t position = 0; position <= last; ++position) {
-    zoomr::closings closed;
-    const auto token = static_cast<std::size_t>(prompt[static_cast<std::size_t>(position)]);
-    segmenter.feed(state, of_tokens[token], position, closed);
-    if (position == last) segmenter.end_of_prompt(state, position, closed);
-    for (index_t c = 0; c < closed.count; ++c, ++count) {
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        const index_t at = asked.evidence[i];
-        if (closed.at[c].begin <= at && at < closed.at[c].split) found[i] = count;
-      }
-    }
-  }
-  return found;
 }
 
 }  // namespace decode::retrieval
