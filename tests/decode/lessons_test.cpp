@@ -37,7 +37,7 @@ std::vector<index_t> chosen_by(scene& on, const lesson& from, std::size_t layer,
       zoomr::compose(zoomr::sentences{}, zoomr::key_mass{},
                      zoomr::head_posterior{.queries = scoring.last, .question = scoring.question ? 128 : 0},
                      zoomr::top_p{.share = 0.9f, .segments = 1}, zoomr::every_token{},
-                     zoomr::zones{.sinks = 4, .recent = 64, .preamble = 128, .question = 128});
+                     zoomr::zones{.sinks = 4, .recent = 64, .turns = 256, .preamble = 128, .question = 128});
   session run(on.net, policy, 1, static_cast<index_t>(from.text.size()), on.classes.usual);
   zoomr::choice_trace choices;
   run.trace(nullptr, &choices);

@@ -13,7 +13,7 @@ namespace {
 using retrieval::below;
 
 constexpr index_t constants = 3;  // lines with which a program begins
-constexpr int largest = 99;
+constexpr int largest_value = 99;
 
 class program {
  public:
@@ -114,7 +114,7 @@ class program {
       return add(goal + " = " + one + sum, here + ", so " + result(goal, first + sum, value), {x.set_by}, goal, value);
     }
   }
-  static bool possible(int value) { return value >= 0 && value <= largest; }
+  static bool possible(int value) { return value >= 0 && value <= largest_value; }
   static std::string result(const std::string& goal, const std::string& sum, int value) {
     return goal + " = " + sum + " = " + std::to_string(value) + ".\n";
   }
