@@ -319,7 +319,7 @@ TEST_CASE("a policy's text names its components and their options, but not its p
         "head_votes k=3 per=1\n"
         "top_p share=0.3 segments=9 tokens=2147483647 neighbours=0\n"
         "boundaries second_pass=false at_most=7\n"
-        "zones sinks=4 recent=1 align=1 prompt=true open=2147483647 summaries=0 own_summary=true dense_layers=0 "
+        "zones sinks=4 recent=1 align=1 turns=0 prompt=true open=2147483647 summaries=0 own_summary=true dense_layers=0 "
         "preamble=0 question=0\n");
   auto moved = mine;
   moved.placement.details_on_host = true;
