@@ -32,11 +32,11 @@ TASKS = {
 }
 ROUNDS = (12, 30, 60)
 CONTROLS = ["full", "oracle", "exact@256", "sentence_kv@256", "quest@256", "snapkv@256"]
-WIDER = "+zones.recent=192"
+UNGATED = "+head_posterior.gate=off"
 
 
 def policies_of(task):
-    return [*CONTROLS, TASKS[task][3], TASKS[task][3] + WIDER]
+    return [*CONTROLS, TASKS[task][3], TASKS[task][3] + UNGATED]
 
 
 def problems_of(most, share):
@@ -229,7 +229,7 @@ def told_table(tasks):
 COLOURS = {  # light, dark
     "full": ("#444444", "#cccccc"), "exact@256": ("#999999", "#888888"), "sentence_kv@256": ("#1b7f3b", "#5fd38a"),
     "quest@256": ("#b8860b", "#e3b341"), "snapkv@256": ("#8250df", "#b594f7"), "voters": ("#c2255c", "#ff7eb0"),
-    "voters" + WIDER: ("#0969da", "#6cb6ff"),
+    "voters" + UNGATED: ("#0969da", "#6cb6ff"),
 }
 WIDTH, HEIGHT, LEFT, TOP, GAP = 330, 220, 48, 40, 46
 
