@@ -13,6 +13,7 @@ import math
 import os
 import subprocess
 import sys
+import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
@@ -186,7 +187,7 @@ def loads_table(sizes, task):
         row = sizes[size]["rows"][0]
         about.append(f"{int(size):,}: {row['problems']} of {row['prompt_tokens_mean']:,.0f} tokens "
                      f"({sizes[size]['commit']}, {sizes[size]['date']})")
-    return f"Problems: {', '.join(about)}.\n\n" + markdown(titles, rows)
+    return textwrap.fill(f"Problems: {', '.join(about)}.", 120) + "\n\n" + markdown(titles, rows)
 
 
 def reach_table(tasks):
