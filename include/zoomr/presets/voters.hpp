@@ -25,10 +25,9 @@ inline constexpr auto zoomr_voters =
             placement{.details_on_host = true});
 
 /// Sentences.
-inline constexpr auto sentence_voters =
-    compose(sentences{}, key_mass{}, head_posterior{.question = 192},
-            top_p{.share = 0.9f, .segments = 4, .neighbours = 1}, every_token{},
-            zones{.sinks = 4, .recent = 64, .turns = 256, .preamble = 128, .question = 192},
-            placement{.details_on_host = true});
+inline constexpr auto sentence_voters = compose(
+    sentences{}, key_mass{}, head_posterior{.question = 192}, top_p{.share = 0.9f, .segments = 4, .neighbours = 1},
+    every_token{}, zones{.sinks = 4, .recent = 64, .turns = 256, .preamble = 128, .question = 192},
+    placement{.details_on_host = true});
 
 }  // namespace zoomr::inline v0::presets

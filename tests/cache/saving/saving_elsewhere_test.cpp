@@ -310,17 +310,18 @@ TEST_CASE("a policy's text names its components and their options, but not its p
                                        zoomr::mean_dot{}, zoomr::head_votes{.k = 3, .per = zoomr::scope::layer},
                                        zoomr::top_p{.share = 0.3f, .segments = 9}, zoomr::boundaries{.at_most = 7},
                                        zoomr::zones{.sinks = 4, .prompt = true, .open = zoomr::unlimited});
-  CHECK(text_of(mine) ==
-        "sentences longest=256 shortest_line=32\n"
-        "keep_all\n"
-        "key_mean number=bfloat16\n"
-        "last_query\n"
-        "mean_dot\n"
-        "head_votes k=3 per=1\n"
-        "top_p share=0.3 segments=9 tokens=2147483647 neighbours=0\n"
-        "boundaries second_pass=false at_most=7\n"
-        "zones sinks=4 recent=1 align=1 turns=0 prompt=true open=2147483647 summaries=0 own_summary=true dense_layers=0 "
-        "preamble=0 question=0\n");
+  CHECK(
+      text_of(mine) ==
+      "sentences longest=256 shortest_line=32\n"
+      "keep_all\n"
+      "key_mean number=bfloat16\n"
+      "last_query\n"
+      "mean_dot\n"
+      "head_votes k=3 per=1\n"
+      "top_p share=0.3 segments=9 tokens=2147483647 neighbours=0\n"
+      "boundaries second_pass=false at_most=7\n"
+      "zones sinks=4 recent=1 align=1 turns=0 prompt=true open=2147483647 summaries=0 own_summary=true dense_layers=0 "
+      "preamble=0 question=0\n");
   auto moved = mine;
   moved.placement.details_on_host = true;
   CHECK(text_of(moved) == text_of(mine));
