@@ -25,6 +25,11 @@ def write_whole(path, text):
             os.unlink(beside)
 
 
+def markdown(titles, rows):
+    """A table; all cells are texts."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [titles, ["---"] * len(titles), *rows])
+
+
 def fill(name, tables):
     """Writes the tables into the page of that name, each where the page has a place for it."""
     path = os.path.join(RESULTS, name)

@@ -21,7 +21,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from results_page import RESULTS, fill, measured_now, write_whole  # noqa: E402
+from results_page import RESULTS, fill, markdown, measured_now, write_whole  # noqa: E402
 
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
@@ -257,10 +257,6 @@ def row_of(row, best):
              percent(row["found"]) if "found" in row else "–", f"{row['attended_tokens_mean']:,.0f}",
              f"{row['device_bytes_peak_mean'] / 2**20:.1f} MiB"]
     return [f"**{cell}**" for cell in cells] if best else cells
-
-
-def markdown(titles, rows):
-    return "\n".join("| " + " | ".join(row) + " |" for row in [titles, ["---"] * len(titles), *rows])
 
 
 def row_table(study, rows):

@@ -230,17 +230,8 @@ class study {
     for (const auto& writer : writers) runs.push_back(&writer->run());
     for (const token_id id : asked.said) session<>::advance_each(runs, std::vector<token_id>(runs.size(), id));
     for (const auto& writer : writers) writer->turn();
-    for (index_t t = 1; t < given_.written; ++t) {
-      std::vector<form_writer*> writing;
-      std::vector<token_id> passed;
-      runs.clear();
-      for (const auto& writer : writers) {
-        if (ends(writer->last())) continue;
-        writing.push_back(writer.get()), runs.push_back(&writer->run()), passed.push_back(writer->last());
-      }
-      if (runs.empty()) break;
-      session<>::advance_each(runs, passed);
-      for (form_writer* const writer : writing) writer->write();
+    const auto goes_on = [&](const form_writer& one) { return !ends(one.last()); };
+    for (index_t t = 1; t < given_.written && advance_writers(writers, goes_on); ++t) {
     }
     for (std::size_t i = 0; i < policies.size(); ++i) done_.add(as.name, number, *policies[i], writers[i]->finish());
   }

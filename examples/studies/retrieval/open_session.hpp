@@ -44,6 +44,24 @@ void with_policy_cache(session<>& run, Visit visit) {
   });
 }
 
+/// Passes the last token of each writer that goes on, in one step: the weights are read once for all.
+/// @param goes_on  goes_on(writer), for each once
+/// @return false: none does
+template <class Writer, class GoesOn>
+bool advance_writers(const std::vector<std::unique_ptr<Writer>>& writers, GoesOn goes_on) {
+  std::vector<Writer*> writing;
+  std::vector<session<>*> runs;
+  std::vector<token_id> passed;
+  for (const auto& one : writers) {
+    if (!goes_on(*one)) continue;
+    writing.push_back(one.get()), runs.push_back(&one->run()), passed.push_back(one->last());
+  }
+  if (runs.empty()) return false;
+  session<>::advance_each(runs, passed);
+  for (Writer* const one : writing) one->write();
+  return true;
+}
+
 /// [positions]  the segment of the policy whose details hold each; -1 if none does, as of what is pinned.
 std::vector<index_t> segments_holding(session<>& run, std::span<const index_t> positions);
 

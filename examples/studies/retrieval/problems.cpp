@@ -39,26 +39,27 @@ task task_named(std::string_view name) {
 const char* name_of(task kind) { return tasks[static_cast<std::size_t>(kind)].name; }
 index_t answer_tokens(task kind) { return tasks[static_cast<std::size_t>(kind)].answer_tokens; }
 
+marks marks_of(const tokenizer& words, const std::vector<std::string>& names) {
+  if (names.size() != 4) fail("--marks: four tokens are needed, but ", names.size(), " are named");
+  for (const std::string& name : names) {
+    if (!words.id_of(name)) fail("--marks: ", shown(name), " is no token of this model");
+  }
+  return {names[0], names[1], names[2], names[3]};
+}
+
+turn_texts turns_of(const tokenizer& words) {
+  if (words.id_of("<|im_start|>")) return {"<|im_start|>user\n", "<|im_end|>\n", "<|im_start|>assistant\n"};
+  if (words.id_of("<start_of_turn>")) return {"<start_of_turn>user\n", "<end_of_turn>\n", "<start_of_turn>model\n"};
+  return {"", "\n", ""};
+}
+
 problem_maker::problem_maker(const tokenizer& words, const std::vector<std::string>& texts,
                              const std::vector<std::string>& as)
-    : words_(words) {
+    : words_(words), turns_(turns_of(words)) {
   const auto is_code = [](const std::string& text) { return text.ends_with(".py"); };
   for (const std::string& text : texts) is_code(text) ? add_functions(text) : add_sentences(text);
   if (std::ranges::none_of(texts, is_code)) expect_sentences();
-  if (!as.empty()) {
-    if (as.size() != 4) fail("--marks: four tokens are needed, but ", as.size(), " are named");
-    for (const std::string& mark : as) {
-      if (!words.id_of(mark)) fail("--marks: ", shown(mark), " is no token of this model");
-    }
-    marks_ = {as[0], as[1], as[2], as[3]};
-  }
-  if (words.id_of("<|im_start|>")) {
-    turn_ = "<|im_start|>user\n", end_ = "<|im_end|>\n", reply_ = "<|im_start|>assistant\n";
-  } else if (words.id_of("<start_of_turn>")) {
-    turn_ = "<start_of_turn>user\n", end_ = "<end_of_turn>\n", reply_ = "<start_of_turn>model\n";
-  } else {
-    end_ = "\n";
-  }
+  if (!as.empty()) marks_ = marks_of(words, as);
 }
 
 void problem_maker::mark(std::vector<zoomr::token_class>& classes) const {
@@ -132,16 +133,16 @@ problem problem_maker::make(task kind, problem_size size, std::uint64_t seed, qu
 
 problem problem_maker::finish(draft text, task kind, index_t first) const {
   std::rotate(text.asked.begin(), text.asked.begin() + first, text.asked.end());
-  const std::string turn = text.plain ? "" : turn_;
+  const std::string turn = text.plain ? "" : turns_.user;
   problem result;
   for (const inquiry& asked : text.asked) {
     const bool later = &asked != &text.asked.front();
-    const std::string question = asked.text + (text.plain ? "" : end_ + reply_) + asked.reply;
+    const std::string question = asked.text + (text.plain ? "" : turns_.end + turns_.model) + asked.reply;
     problem& one = later ? result.later.emplace_back() : result;
     one.kind = kind, one.answers = asked.answers;
-    one.prompt =
-        later ? words_.encode(end_ + turn + question.substr(question.find_first_not_of('\n')), {.add_special = false})
-              : words_.encode(turn + text.head + text.body + question);
+    one.prompt = later ? words_.encode(turns_.end + turn + question.substr(question.find_first_not_of('\n')),
+                                       {.add_special = false})
+                       : words_.encode(turn + text.head + text.body + question);
     if (!asked.goes_on.empty()) one.goes_on = words_.encode(asked.goes_on, {.add_special = false});
     for (const std::size_t at : asked.evidence) {
       const std::size_t tokens = words_.encode(turn + text.head + text.body.substr(0, at)).size();

@@ -73,14 +73,21 @@ struct problem {
 struct question_plan {
   index_t number = 1;
   index_t first = 0;  // the place of the one that is asked first among those of a text; then they go round
-
-  friend constexpr bool operator==(const question_plan&, const question_plan&) = default;
 };
 
 /// Tokens of the vocabulary, otherwise unused, that mark thoughts and their summaries; as tokenizer.json writes them.
 struct marks {
   std::string thought_begin, thought_end, summary_begin, summary_end;
 };
+
+/// @throws input_error  other names than four, or one that is no token
+marks marks_of(const tokenizer& words, const std::vector<std::string>& names);
+
+/// What stands around the texts of a conversation, by the tokens that a model has for that.
+struct turn_texts {
+  std::string user, end, model;  // before the user's text, behind a text, before the model's
+};
+turn_texts turns_of(const tokenizer& words);
 
 class problem_maker {
  public:
@@ -151,7 +158,7 @@ class problem_maker {
   marks marks_;
   std::vector<std::string> sentences_;
   std::vector<function> functions_;
-  std::string turn_, end_, reply_;  // what goes before the user's text, behind a text, and before the model's
+  turn_texts turns_;
 };
 
 namespace detail {

@@ -17,7 +17,7 @@ import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from results_page import RESULTS, fill, measured_now, write_whole  # noqa: E402
+from results_page import RESULTS, fill, markdown, measured_now, write_whole  # noqa: E402
 
 SEED, QUESTIONS = 77, 3
 MODELS = {  # name: marks of notes
@@ -163,11 +163,6 @@ def joined(found, policy, questions):
 
 
 FIRST, LATER = (1,), (2, 3)
-
-
-def markdown(titles, rows):
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def loads_table(sizes, task):

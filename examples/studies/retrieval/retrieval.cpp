@@ -222,18 +222,12 @@ class examination {
   }
 
   static void write_answers(const std::vector<std::unique_ptr<writer>>& writers, index_t tokens) {
-    for (index_t t = 1; t < tokens; ++t) {
-      std::vector<writer*> writing;
-      std::vector<session<>*> runs;
-      std::vector<token_id> passed;
-      for (const auto& one : writers) {
-        if (one->has_ended()) continue;
-        one->prepare();
-        writing.push_back(one.get()), runs.push_back(&one->run()), passed.push_back(one->last());
-      }
-      if (runs.empty()) return;
-      session<>::advance_each(runs, passed);
-      for (writer* const one : writing) one->write();
+    const auto goes_on = [](writer& one) {
+      if (one.has_ended()) return false;
+      one.prepare();
+      return true;
+    };
+    for (index_t t = 1; t < tokens && advance_writers(writers, goes_on); ++t) {
     }
   }
 

@@ -52,23 +52,12 @@ void expect_four(const std::vector<std::string>& names) {
   if (names.size() != 4)
     fail("--marks: four tokens that begin and end thoughts and summaries are needed, but ", names.size(), " are named");
 }
-marks marks_of(const tokenizer& words, const std::vector<std::string>& names) {
-  expect_four(names);
-  for (const std::string& name : names) {
-    if (!words.id_of(name)) fail("--marks: ", shown(name), " is no token of this model");
-  }
-  return {names[0], names[1], names[2], names[3]};
-}
 
 std::string prompt_of(const tokenizer& words, task kind, const trace_problem& asked, const marks& as) {
-  std::string user, model = "\n", end = "\n";
-  if (words.id_of("<|im_start|>")) {
-    user = "<|im_start|>user\n", model = "<|im_end|>\n<|im_start|>assistant\n", end = "<|im_end|>\n";
-  } else if (words.id_of("<start_of_turn>")) {
-    user = "<start_of_turn>user\n", model = "<end_of_turn>\n<start_of_turn>model\n", end = "<end_of_turn>\n";
-  }
+  const retrieval::turn_texts turns = retrieval::turns_of(words);
   const trace_problem example = worked_example(kind, asked.per_thought);
-  return user + example.user + model + text_of_all(example, as) + end + user + asked.user + model;
+  return turns.user + example.user + turns.end + turns.model + text_of_all(example, as) + turns.end + turns.user +
+         asked.user + turns.end + turns.model;
 }
 
 trace_script::trace_script(const tokenizer& words, const trace_problem& asked, const marks& as, part_limits most,

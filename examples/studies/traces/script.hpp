@@ -26,6 +26,7 @@
 namespace decode::traces {
 
 using retrieval::marks;
+using retrieval::marks_of;
 
 /// Most tokens of the model's own, in each part.
 struct part_limits {
@@ -34,9 +35,6 @@ struct part_limits {
 
 /// @throws input_error  --marks does not name four
 void expect_four(const std::vector<std::string>& names);
-/// Four tokens, as --marks names them.
-/// @throws input_error  other than four, or what is no token
-marks marks_of(const tokenizer& words, const std::vector<std::string>& names);
 
 /// The prompt: an example with its text, and the problem, in the turns of a chat where the model has such.
 std::string prompt_of(const tokenizer& words, task kind, const trace_problem& asked, const marks& as);

@@ -211,22 +211,16 @@ class study {
       for (const contender* one : policies) writers.push_back(std::make_unique<trace_writer>(on_, *one, prompt, paper));
     }
     progress bar(what, policies.size() * paper.script.pieces().size());
-    for (;;) {
-      std::vector<trace_writer*> writing;
-      std::vector<session<>*> runs;
-      std::vector<token_id> passed;
+    const auto goes_on = [](trace_writer& one) {
+      if (one.done()) return false;
+      one.prepare();
+      return true;
+    };
+    do {
       std::size_t parts = 0;
-      for (const auto& one : writers) {
-        parts += one->parts();
-        if (one->done()) continue;
-        one->prepare();
-        writing.push_back(one.get()), runs.push_back(&one->run()), passed.push_back(one->last());
-      }
+      for (const auto& one : writers) parts += one->parts();
       bar.at(parts);
-      if (runs.empty()) break;
-      session<>::advance_each(runs, passed);
-      for (trace_writer* const one : writing) one->write();
-    }
+    } while (retrieval::advance_writers(writers, goes_on));
     for (std::size_t i = 0; i < policies.size(); ++i)
       done_.add(group(kind), number, *policies[i], writers[i]->finish(given_.notes != "none"));
   }
