@@ -31,12 +31,15 @@ struct rotary {
   friend bool operator==(const rotary&, const rotary&) = default;
 };
 
-/// When a posterior of the heads that vote is unsure: zoomr::config::voters_unsure and voters_none.
+/// When a posterior of the heads that vote is unsure: zoomr::config::voters_unsure, voters_none and its slope.
 struct voter_bounds {
   float unsure = zoomr::infinity;  // bits
   float none = -zoomr::infinity;   // logit
+  float none_slope = 0;            // less for each e-fold of segments
 
-  void set_in(zoomr::config& limits) const { limits.voters_unsure = unsure, limits.voters_none = none; }
+  void set_in(zoomr::config& limits) const {
+    limits.voters_unsure = unsure, limits.voters_none = none, limits.voters_none_slope = none_slope;
+  }
   friend bool operator==(const voter_bounds&, const voter_bounds&) = default;
 };
 

@@ -31,6 +31,7 @@ learnt_voters read_voters(const std::filesystem::path& file, const model_config&
   }
   if (const auto bits = all.find("unsure")) learnt.bounds.unsure = static_cast<float>(bits->number(0, 64));
   if (const auto logit = all.find("none")) learnt.bounds.none = static_cast<float>(logit->number(-1e4, 1e4));
+  if (const auto slope = all.find("none_slope")) learnt.bounds.none_slope = static_cast<float>(slope->number(0, 100));
   return learnt;
 }
 

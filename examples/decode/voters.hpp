@@ -4,7 +4,7 @@
 //   {"layers": 30, "heads": 9, "weights": [[7, 7, 2.44], [18, 7, 0.98]]}   layer, query head, weight; others have none
 //
 // Beside them may stand when their posterior is unsure, as learnt: "unsure": 1.25 is a bound in bits, "none": -2.5 the
-// logit of the class "none of these".
+// logit of the class "none of these" among one segment, "none_slope": 1.5 what ln of their number takes off it.
 #pragma once
 
 #include <filesystem>  // std::filesystem::path

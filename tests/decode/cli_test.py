@@ -152,13 +152,14 @@ class Output(unittest.TestCase):
         plain, few = stats({})
         self.assertEqual((plain["unsure_choices"], plain["unsure_share"]), (0, 0))
         self.assertGreater(plain["entropy_bits"], 1)
-        for bounds in ({"unsure": 0}, {"none": 3}, {"unsure": 0, "none": -9}):
+        for bounds in ({"unsure": 0}, {"none": 3}, {"unsure": 0, "none": -9, "none_slope": 2}):
             unsure, most = stats(bounds)
             self.assertEqual((unsure["unsure_choices"], unsure["unsure_share"]), (unsure["refreshes"], 1))
             self.assertGreater(most, 1.5 * few)
             off, as_before = stats(bounds, "--set", "head_posterior.gate=off")
             self.assertEqual((off["unsure_choices"], as_before), (0, few))
         self.assertEqual(stats({"unsure": 60, "none": -5000}), (plain, few))
+        self.assertEqual(stats({"none": 3, "none_slope": 90})[0]["unsure_choices"], 0)
 
     def test_pages_are_traced_as_the_blocks_that_would_move(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -74,7 +74,7 @@ TEST_CASE("of many heads those that look at what is needed get the weight, and a
   for (std::size_t i = 0; i < list.size(); ++i) (i < 40 ? learnt : others).push_back(&list[i]);
   const voter_weights weights = learn(learnt, heads);
   REQUIRE(weights.heads.size() == heads);
-  CHECK(weights.none == no_class);
+  CHECK(weights.none.one == no_class);
   for (std::size_t head = 0; head < heads; ++head) {
     CHECK(weights.heads[head] >= 0.0f);
     if (head != good) CHECK(weights.heads[head] < 0.5f * weights.heads[good]);
@@ -118,7 +118,8 @@ TEST_CASE("derivatives are what small differences of the likelihood say") {
   const std::vector<const example*> each = some(list);
   likelihood on(each, 5);
   const std::vector<double> weights = {0.4, 0, 1.3, 0.2, 0.7};
-  constexpr double small = 1e-5, none = -4.2;
+  constexpr double small = 1e-5;
+  constexpr none_logit none{-3, 0.7};
   for (const objective goal : {objective::any, objective::each}) {
     const slopes up = on.at(weights, none, goal);
     REQUIRE(up.heads.size() == 5);
@@ -128,8 +129,11 @@ TEST_CASE("derivatives are what small differences of the likelihood say") {
       const double difference = on.at(more, none, goal).value - on.at(less, none, goal).value;
       CHECK(up.heads[head] == doctest::Approx(difference / (2 * small)).epsilon(1e-6));
     }
-    const double difference = on.at(weights, none + small, goal).value - on.at(weights, none - small, goal).value;
-    CHECK(up.none == doctest::Approx(difference / (2 * small)).epsilon(1e-6));
+    const auto value = [&](double one, double slope) { return on.at(weights, {one, slope}, goal).value; };
+    const double by_logit = value(none.one + small, none.slope) - value(none.one - small, none.slope);
+    CHECK(up.none == doctest::Approx(by_logit / (2 * small)).epsilon(1e-6));
+    const double by_slope = value(none.one, none.slope + small) - value(none.one, none.slope - small);
+    CHECK(up.none_slope == doctest::Approx(by_slope / (2 * small)).epsilon(1e-6));
     CHECK(std::abs(on.at(weights, on.best_none(weights, goal), goal).none) < 1e-8);
   }
   // The likelihood itself: that of the probabilities.
@@ -155,7 +159,7 @@ TEST_CASE("none of these wins where no head finds anything, and there alone") {
     look(list.back(), good, target);
   }
   const trial halves = judge_halves(list, heads, {});
-  CHECK(halves.halves[0].none < 0);
+  CHECK(halves.halves[0].none.one < 0);
   for (std::size_t i = 0; i < list.size(); ++i) {
     CHECK(halves.choices[i].none_wins == (i % 5 == 0));
     CHECK_FALSE(halves.choices[i].missed());
@@ -166,9 +170,35 @@ TEST_CASE("none of these wins where no head finds anything, and there alone") {
   CHECK(result.gated == doctest::Approx(0.2));
   // Without such examples there is no such class, and with nothing else nothing can be learnt.
   std::erase_if(list, [](const example& item) { return item.needed.empty(); });
-  CHECK(learn(some(list), heads).none == no_class);
+  CHECK(learn(some(list), heads).none.one == no_class);
   for (example& item : list) item.needed.clear();
   CHECK_THROWS(learn(some(list), heads));
+}
+
+TEST_CASE("the logit of none falls with the number of segments, as shares do that find nothing") {
+  // What the good head finds has the same share at all lengths; what nobody looks at has 1 of the number of segments.
+  constexpr std::size_t heads = 6, good = 2;
+  random_bits random(37);
+  std::vector<example> list;
+  for (int i = 0; i < 96; ++i) {
+    const std::size_t segments = i % 4 < 2 ? 8 : 400, target = random() % 8;
+    list.push_back(noisy(i, heads, segments, {}, random));
+    for (float& share : list.back().log_share) share = 0.2f * share - std::log(static_cast<float>(segments));
+    if (i % 3 == 0) continue;
+    list.back().needed = {target};
+    look(list.back(), good, target, segments == 8 ? -0.2f : -2.4f);
+  }
+  const trial halves = judge_halves(list, heads, {});
+  for (const voter_weights& half : halves.halves) CHECK(half.none.slope > 0.5);
+  const found result = summary(halves.choices, 100);
+  CHECK(result.first == 1);
+  CHECK(result.gated == doctest::Approx(1.0 / 3));
+  for (std::size_t i = 0; i < list.size(); ++i) CHECK(halves.choices[i].none_wins == (i % 3 == 0));
+  // Of one length nothing is learnt about others.
+  std::erase_if(list, [](const example& item) { return item.needed.empty() && item.segments > 8; });
+  const voter_weights of_one_length = learn(some(list), heads);
+  CHECK(of_one_length.none.slope == 0);
+  CHECK(of_one_length.none.among(400) == of_one_length.none.one);
 }
 
 TEST_CASE("weights that find nothing at first do not leave everything to none") {

@@ -277,7 +277,8 @@ class Marks(Limits):
                                  ({"unsure": 65}, "unsure is 65, but must lie between 0 and 64"),
                                  ({"unsure": "2"}, "unsure must be a number"),
                                  ({"none": 1e9}, "none is 1e+09, but must lie between -10000 and 10000"),
-                                 ({"none": [1]}, "none must be a number")):
+                                 ({"none": [1]}, "none must be a number"),
+                                 ({"none_slope": -1}, "none_slope is -1, but must lie between 0 and 100")):
             with open(voters, "w") as f:
                 json.dump({"layers": 2, "heads": 4, "weights": [[0, 1, 0.5]], **bounds}, f)
             self.refused(sentence, *arguments)

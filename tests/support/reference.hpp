@@ -373,9 +373,12 @@ class replay : public replayed {
     for (const index_t id : eligible) {
       if (known(id)) largest = std::max(largest, sums[static_cast<std::size_t>(id)]);
     }
-    largest = std::max(largest, past_.voters_none);
+    const double none_logit =
+        past_.voters_none -
+        past_.voters_none_slope * std::log(std::max<double>(1, static_cast<double>(eligible.size())));
+    largest = std::max(largest, none_logit);
     for (const index_t id : eligible) sum += known(id) ? std::exp(sums[static_cast<std::size_t>(id)] - largest) : 0.0;
-    const double none = std::isinf(past_.voters_none) ? 0.0 : std::exp(past_.voters_none - largest);
+    const double none = std::isinf(none_logit) ? 0.0 : std::exp(none_logit - largest);
     sum += none;
     const auto votes_for = [&](double weight) -> estimate {
       const double share = weight / sum * 1099511627776.0;  // 2^40

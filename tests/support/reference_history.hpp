@@ -71,6 +71,7 @@ struct history {
   bool exact = false;                                              // scores are exact in float: no close calls
   double voters_unsure = std::numeric_limits<double>::infinity();  // bits above which a posterior is unsure
   double voters_none = -std::numeric_limits<double>::infinity();   // logit of its class none; -infinity: there is none
+  double voters_none_slope = 0;                                    // less for each e-fold of eligible segments
 
   /// The later prompt that a token is in, if it is in one.
   std::optional<zoomr::token_range> later_prompt_at(index_t position) const {

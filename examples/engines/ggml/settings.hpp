@@ -40,6 +40,7 @@ inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor th
   s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
   s.limits.voters_unsure = p.voters_unsure;
   s.limits.voters_none = p.voters_none;
+  s.limits.voters_none_slope = p.voters_none_slope;
   return s;
 }
 

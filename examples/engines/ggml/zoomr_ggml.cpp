@@ -253,6 +253,7 @@ zoomr_ggml_params zoomr_ggml_default_params(void) {
   p.rope.freq_base = 10000, p.rope.freq_scale = 1;
   const zoomr::config limits;
   p.voters_unsure = limits.voters_unsure, p.voters_none = limits.voters_none;
+  p.voters_none_slope = limits.voters_none_slope;
   return p;
 }
 

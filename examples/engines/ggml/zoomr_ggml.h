@@ -92,6 +92,7 @@ typedef struct zoomr_ggml_params {
                           serves read everything. INFINITY (the default): none is. It belongs to the weights, as: */
   float voters_none;   /* the logit of its class "none of these segments", which makes a choice unsure too where it has
                           the most votes. -INFINITY (the default): there is no such class */
+  float voters_none_slope; /* what ln of the number of segments that can be chosen takes off it; 0 by default */
 
   zoomr_ggml_rope rope;              /* of all layers, for seq_add; n_rot 0: it is not known, and seq_add is refused */
   const zoomr_ggml_rope* layer_rope; /* [n_layer] in its place, where layers differ: the sliding ones of Gemma 3 have a

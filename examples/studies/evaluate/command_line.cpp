@@ -136,7 +136,7 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
   command
       ->add_option("--forms", given.forms,
                    "questions as people ask them, in place of tasks unless those are named too: no_system, "
-                   "behind40+paraphrase, nothing ...; the study forms has their list")
+                   "behind40+paraphrase, nothing ...; the study forms has their list. nothing@3000: of so many tokens")
       ->delimiter(',');
   command
       ->add_option(

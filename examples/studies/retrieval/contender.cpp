@@ -59,6 +59,7 @@ std::string contender::voters_in_words() const {
   words += " voters of weight " + fixed(sum, 3);
   if (bounds.unsure < zoomr::infinity) words += ", unsure above " + fixed(double{bounds.unsure}, 3) + " bits";
   if (bounds.none > -zoomr::infinity) words += ", none of logit " + fixed(double{bounds.none}, 3);
+  if (bounds.none_slope > 0) words += " less " + fixed(double{bounds.none_slope}, 3) + " for each e-fold of segments";
   if (voter_keys == zoomr::voter_storage::q8_0) words += ", their keys in q8_0";
   return words;
 }

@@ -55,23 +55,31 @@ void expect_evidence(const std::vector<group>& groups) {
   }
 }
 
-std::vector<form> forms_of(const heads_options& given) {
-  std::vector<form> list;
-  for (const std::string& item : given.forms) list.push_back(form_named(item));
+/// Problems of one form and length.
+struct sized_form {
+  form as;
+  index_t tokens = 0;
+};
+
+std::vector<sized_form> forms_of(const heads_options& given) {
+  std::vector<sized_form> list;
+  for (const std::string& item : given.forms) {
+    const auto [name, own_tokens] = name_and_tokens(item);
+    const std::vector<index_t> sizes = own_tokens > 0 ? std::vector<index_t>{own_tokens} : given.of.tokens;
+    for (const index_t tokens : sizes) list.push_back({form_named(name), tokens});
+  }
   return list;
 }
 
 /// @param asks  not needed without forms
-std::vector<course> courses_of(const scene& on, const form_maker* asks, const std::vector<form>& forms) {
+std::vector<course> courses_of(const scene& on, const form_maker* asks, const std::vector<sized_form>& forms) {
   std::vector<course> list;
-  for (const form& as : forms) {
-    for (const index_t tokens : on.given.tokens) {
-      const auto make = [&on, asks, &as, tokens](index_t number) {
-        const std::uint64_t seed = on.given.seed * 1000003 + static_cast<std::uint64_t>(number);
-        return lesson_of(on.words, as, asks->make(as, fact_half::learning, tokens, seed));
-      };
-      list.push_back({as.name + " form " + std::to_string(tokens), static_cast<double>(tokens), make});
-    }
+  for (const sized_form& item : forms) {
+    const auto make = [&on, asks, &item](index_t number) {
+      const std::uint64_t seed = on.given.seed * 1000003 + static_cast<std::uint64_t>(number);
+      return lesson_of(on.words, item.as, asks->make(item.as, fact_half::learning, item.tokens, seed));
+    };
+    list.push_back({item.as.name + " form " + std::to_string(item.tokens), static_cast<double>(item.tokens), make});
   }
   for (const group& item : on.groups) {
     const double size = item.size.notes > 0 ? 90.0 * item.size.notes : item.size.tokens;
@@ -317,7 +325,8 @@ void write(const heads_options& given, const scene& on, const std::vector<course
     document["weights"].push_back(
         {on.layers[i / on.config.heads], i % on.config.heads, rounded(double{weights.heads[i]}, 1000)});
   }
-  if (weights.none > no_class) document["none"] = rounded(weights.none, 1000);
+  if (weights.none.one > no_class) document["none"] = rounded(weights.none.one, 1000);
+  if (weights.none.slope > 0) document["none_slope"] = rounded(weights.none.slope, 1000);
   if (std::isfinite(chosen.bound)) document["unsure"] = rounded(chosen.bound, 100);
   document["learnt"] = {
       {"tasks", given.of.tasks},   {"forms", given.forms},
@@ -339,7 +348,10 @@ void print_weights(const scene& on, const candidate& chosen, const voter_weights
                 fixed(weights.heads[i], 3)});
   }
   voters.print(std::cout);
-  if (weights.none > no_class) std::cout << "none of these: logit " << fixed(weights.none, 3) << '\n';
+  if (weights.none.one > no_class) {
+    std::cout << "none of these: logit " << fixed(weights.none.one, 3) << ", less " << fixed(weights.none.slope, 3)
+              << " times ln of the segments\n";
+  }
   if (std::isfinite(chosen.bound)) std::cout << "unsure: above " << fixed(chosen.bound, 2) << " bits\n";
   if (chosen.queries.question) {
     std::cout << "The question's queries score: head_posterior.question=" << scoring_queries::most_of_question
@@ -358,10 +370,10 @@ void run(const heads_options& given) {
   files.reads("--text", given.of.texts);
   files.writes("--resume", given.of.resume), files.writes("--out", given.out);
   queries_of(given);
-  const std::vector<form> forms = forms_of(given);
+  const std::vector<sized_form> forms = forms_of(given);
   const std::vector<group> groups = groups_of(given.of);  // before the weights, which may take long
   expect_evidence(groups);
-  expect_enough(given, groups.size() + forms.size() * given.of.tokens.size());
+  expect_enough(given, groups.size() + forms.size());
   scene on(given.of);
   std::optional<form_maker> asks;
   if (!forms.empty()) asks.emplace(given.of.directory, on.words, given.of.texts);

@@ -84,12 +84,13 @@ void likelihood::pass(const std::vector<double>& weights) {
   }
 }
 
-slopes likelihood::at(const std::vector<double>& weights, double none, objective goal, double part) {
+slopes likelihood::at(const std::vector<double>& weights, none_logit by_length, objective goal, double part) {
   pass(weights);
   slopes found{.heads = std::vector<double>(weights.size())};
   std::vector<double> missing;  // [segments]  what the probability should be, less what it is
   for (std::size_t i = 0; i < examples_.size(); ++i) {
     const example& sample = *examples_[i];
+    const double none = by_length.among(sample.segments);
     const double weight = sample.weight / weight_, total = log_sum(log_sums_[i], none);
     missing.clear();
     for (const double logit : logits_[i]) missing.push_back(-std::exp(logit - total));
@@ -101,7 +102,8 @@ slopes likelihood::at(const std::vector<double>& weights, double none, objective
         visit([&](std::size_t id, double of_segments) { missing[id] += share * part_of_segments * of_segments; });
       });
     }
-    found.none += weight * slope_of_none(i, none, goal, part);
+    const double of_none = weight * slope_of_none(i, none, goal, part);
+    found.none += of_none, found.none_slope -= of_none * std::log(static_cast<double>(sample.segments));
     for (std::size_t id = 0; id < sample.segments; ++id) {
       if (std::abs(missing[id]) < 1e-12) continue;
       const double step = weight * missing[id];
@@ -112,28 +114,62 @@ slopes likelihood::at(const std::vector<double>& weights, double none, objective
   return found;
 }
 
-double likelihood::best_none(const std::vector<double>& weights, objective goal, double part) {
-  if (weight_of_none_ == 0) return no_class;
+none_logit likelihood::best_none(const std::vector<double>& weights, objective goal, double part, double slope) {
+  if (weight_of_none_ == 0) return {};
   if (weight_of_none_ == weight_) throw std::invalid_argument("no example needs a segment");
   pass(weights);
-  // Its derivative falls from above 0 to below.
-  double low = *std::min_element(log_sums_.begin(), log_sums_.end()) - 40;
-  double high = *std::max_element(log_sums_.begin(), log_sums_.end()) + 40;
-  while (high - low > 1e-9 * std::max(1.0, std::abs(high))) {
+  return best_none_of_pass(goal, part, slope);
+}
+
+none_logit likelihood::best_none_by_length(const std::vector<double>& weights, objective goal, double part) {
+  constexpr double steepest = 8;
+  std::size_t fewest = 0, most = 0;  // segments where nothing is needed
+  for (const example* const sample : examples_) {
+    if (!sample->needed.empty()) continue;
+    fewest = most == 0 ? sample->segments : std::min(fewest, sample->segments);
+    most = std::max(most, sample->segments);
+  }
+  if (most == 0 || most < 2 * fewest) return best_none(weights, goal, part);
+  if (weight_of_none_ == weight_) throw std::invalid_argument("no example needs a segment");
+  pass(weights);
+  // At the best logit for each slope, the derivative by the slope alone is that of both.
+  double low = 0, high = steepest;
+  while (high - low > 1e-4) {
     const double middle = (low + high) / 2;
+    const none_logit none = best_none_of_pass(goal, part, middle);
     double derivative = 0;
     for (std::size_t i = 0; i < examples_.size(); ++i) {
-      derivative += examples_[i]->weight * slope_of_none(i, middle, goal, part);
+      const std::size_t segments = examples_[i]->segments;
+      derivative -= examples_[i]->weight * slope_of_none(i, none.among(segments), goal, part) *
+                    std::log(static_cast<double>(segments));
     }
     (derivative > 0 ? low : high) = middle;
   }
-  return (low + high) / 2;
+  return best_none_of_pass(goal, part, low == 0 ? 0 : (low + high) / 2);
+}
+
+none_logit likelihood::best_none_of_pass(objective goal, double part, double slope) const {
+  // Its derivative falls from above 0 to below.
+  double low = *std::min_element(log_sums_.begin(), log_sums_.end()) - 40;
+  double high = *std::max_element(log_sums_.begin(), log_sums_.end()) + 40;
+  double most = 0;  // ln segments
+  for (const example* const sample : examples_) most = std::max(most, std::log(static_cast<double>(sample->segments)));
+  high += slope * most;
+  while (high - low > 1e-9 * std::max(1.0, std::abs(high))) {
+    const none_logit middle{(low + high) / 2, slope};
+    double derivative = 0;
+    for (std::size_t i = 0; i < examples_.size(); ++i) {
+      derivative += examples_[i]->weight * slope_of_none(i, middle.among(examples_[i]->segments), goal, part);
+    }
+    (derivative > 0 ? low : high) = middle.one;
+  }
+  return {(low + high) / 2, slope};
 }
 
 std::vector<double> posterior(const example& from, const voter_weights& weights) {
   std::vector<double> logits;
   add_logits(from, {weights.heads.begin(), weights.heads.end()}, logits);
-  logits.push_back(weights.none);
+  logits.push_back(weights.none.among(from.segments));
   const double sum = log_sum(logits);
   for (double& logit : logits) logit = std::exp(logit - sum);
   return logits;
@@ -143,15 +179,17 @@ voter_weights learn(const std::vector<const example*>& examples, std::size_t hea
   likelihood on(examples, heads);
   std::vector<double> weights(heads, 0.02);
   std::fill_n(weights.begin(), std::min(how.left_out, heads), 0.0);
+  double slope = 0;
   for (int round = 0; round < how.rounds; ++round) {
     const double part = round < how.rounds / 3 ? 0 : part_of_none;
-    const slopes up = on.at(weights, on.best_none(weights, how.goal, part), how.goal, part);
+    if (round % 100 == 50) slope = on.best_none_by_length(weights, how.goal, part).slope;
+    const slopes up = on.at(weights, on.best_none(weights, how.goal, part, slope), how.goal, part);
     for (std::size_t head = how.left_out; head < heads; ++head) {
       weights[head] = std::max(0.0, weights[head] + how.rate * (up.heads[head] - how.penalty));
     }
   }
   for (double& weight : weights) weight = weight < 1e-3 ? 0.0 : weight;
-  return {{weights.begin(), weights.end()}, on.best_none(weights, how.goal)};
+  return {{weights.begin(), weights.end()}, on.best_none_by_length(weights, how.goal)};
 }
 
 }  // namespace decode::retrieval

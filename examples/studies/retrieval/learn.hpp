@@ -2,16 +2,18 @@
 // Weights of heads by multinomial logistic regression: of several segments some are needed, and each head has a share
 // of each. Beside the segments there is a class "none of these".
 //
-//   logit of a segment = sum over heads of w * ln share, w >= 0        logit of none = b
+//   logit of a segment = sum over heads of w * ln share, w >= 0        logit of none = b - slope * ln segments
 //   log likelihood = sum over examples of weight * ln (p(what is needed) + part * p(none)) / sum of the weights
 //                    - penalty * sum of w
 //
 // Where something is needed that no head looks at, none is the better answer than any segment: what reads everything
-// then loses nothing but time. So it counts in part.
+// then loses nothing but time. So it counts in part. Shares of what no head looks at fall with the number of segments,
+// and so does its logit.
 #pragma once
 
 #include <zoomr/core/types.hpp>
 
+#include <cmath>     // std::log
 #include <cstddef>   // std::size_t
 #include <cstdint>   // std::uint8_t
 #include <limits>    // std::numeric_limits
@@ -53,17 +55,26 @@ struct learning {
   std::size_t left_out = 0;  // so many first heads get no weight
 };
 
+/// The logit of none, by the number of segments.
+struct none_logit {
+  double one = no_class;  // among one
+  double slope = 0;       // what ln of their number takes off
+
+  double among(std::size_t segments) const { return one - slope * std::log(static_cast<double>(segments)); }
+};
+
 /// What is learnt.
 struct voter_weights {
   std::vector<float> heads;  // [heads]
-  double none = no_class;    // logit
+  none_logit none;
 };
 
 /// The log likelihood without its penalty, and its derivatives.
 struct slopes {
   double value = 0;
   std::vector<double> heads;  // [heads]
-  double none = 0;
+  double none = 0;            // by its logit among one segment
+  double none_slope = 0;      // by its slope
 };
 
 /// Log likelihoods of one set of examples.
@@ -75,15 +86,20 @@ class likelihood {
 
   /// @param part  what none counts where something is needed
   /// @cost  heads * segments of all examples
-  slopes at(const std::vector<double>& weights, double none, objective goal, double part = part_of_none);
-  /// A logit of none at which the likelihood is largest, in one place at least. Without examples in which nothing is
-  /// needed there is no such class.
+  slopes at(const std::vector<double>& weights, none_logit none, objective goal, double part = part_of_none);
+  /// With this slope, a logit of none at which the likelihood is largest, in one place at least. Without examples in
+  /// which nothing is needed there is no such class.
   /// @throws std::invalid_argument  nothing is needed in any of them
-  double best_none(const std::vector<double>& weights, objective goal, double part = part_of_none);
+  none_logit best_none(const std::vector<double>& weights, objective goal, double part = part_of_none,
+                       double slope = 0);
+  /// The same with the best slope, from 0 to 8. It is 0 unless the examples in which nothing is needed have numbers of
+  /// segments of which the largest is at least twice the smallest: nothing can be learnt of it from one length.
+  none_logit best_none_by_length(const std::vector<double>& weights, objective goal, double part = part_of_none);
 
  private:
   void pass(const std::vector<double>& weights);
   double slope_of_none(std::size_t of_example, double none, objective goal, double part) const;
+  none_logit best_none_of_pass(objective goal, double part, double slope) const;
   template <class Visit>
   void each_target(std::size_t of_example, double none, objective goal, double part, Visit visit) const;
 

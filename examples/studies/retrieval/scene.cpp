@@ -4,23 +4,11 @@
 #include <charconv>      // std::from_chars
 #include <system_error>  // std::errc
 #include <type_traits>   // std::remove_cvref_t
-#include <utility>       // std::pair
 
 #include "../../decode/input_error.hpp"
 
 namespace decode::retrieval {
 namespace {
-
-// "keys@4096": the task, and the tokens of its problems, 0 if none are named.
-std::pair<task, index_t> task_and_tokens(const std::string& spec) {
-  const std::size_t at = spec.find('@');
-  if (at == std::string::npos) return {task_named(spec), 0};
-  const char *const first = spec.data() + at + 1, *const last = spec.data() + spec.size();
-  index_t tokens = 0;
-  const auto [end, wrong] = std::from_chars(first, last, tokens);
-  if (wrong != std::errc() || end != last || tokens < 1) fail(spec, ": behind the @ stands a number of tokens");
-  return {task_named(std::string_view(spec).substr(0, at)), tokens};
-}
 
 void expect_context(index_t tokens, const group& kind, std::size_t context) {
   if (static_cast<std::size_t>(tokens) + 64 <= context) return;
@@ -30,10 +18,21 @@ void expect_context(index_t tokens, const group& kind, std::size_t context) {
 
 }  // namespace
 
+std::pair<std::string, index_t> name_and_tokens(const std::string& spec) {
+  const std::size_t at = spec.find('@');
+  if (at == std::string::npos) return {spec, 0};
+  const char *const first = spec.data() + at + 1, *const last = spec.data() + spec.size();
+  index_t tokens = 0;
+  const auto [end, wrong] = std::from_chars(first, last, tokens);
+  if (wrong != std::errc() || end != last || tokens < 1) fail(spec, ": behind the @ stands a number of tokens");
+  return {spec.substr(0, at), tokens};
+}
+
 std::vector<group> groups_of(const scene_options& asked) {
   std::vector<group> groups;
   for (const std::string& spec : asked.tasks) {
-    const auto [kind, own_tokens] = task_and_tokens(spec);
+    const auto [name, own_tokens] = name_and_tokens(spec);
+    const task kind = task_named(name);
     if (own_tokens > 0) {
       groups.push_back({kind, {.tokens = own_tokens, .notes = 0}});
     } else if (has_notes(kind) && !asked.notes.empty()) {

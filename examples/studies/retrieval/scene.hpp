@@ -11,6 +11,7 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::pair
 #include <vector>       // std::vector
 
 #include "../../decode/code_policies.hpp"
@@ -44,6 +45,10 @@ struct group {
     return std::string(name_of(kind)) + (size.notes > 0 ? " x" : " ") + std::to_string(size.number());
   }
 };
+
+/// "keys@4096": what is before the @, and the tokens of its problems; 0 if none are named.
+/// @throws input_error
+std::pair<std::string, index_t> name_and_tokens(const std::string& spec);
 
 /// What is asked for.
 /// @throws input_error  a task that is unknown

@@ -81,6 +81,7 @@ struct config {
   view<const float, 2> voters = {};  // [layers, heads]  weights of heads, where the policy's aggregator reads them
   float voters_unsure = infinity;    // bits: above it a posterior of these heads is unsure; infinity: none is
   float voters_none = -infinity;     // logit of its class "none of these segments"; -infinity: there is no such class
+  float voters_none_slope = 0.0f;    // taken off it for each e-fold of the segments that can be chosen
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
   bool transform_blocks = true;  // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
   bool half_queries = false;     // queries and outputs may have 16 bits on the host: room to widen them
@@ -128,6 +129,9 @@ struct config {
     }
     if (!(voters_unsure >= 0.0f)) return "config: voters_unsure must be at least 0 bits";
     if (!(voters_none < infinity)) return "config: voters_none must be a finite logit, or -infinity";
+    if (!(voters_none_slope >= 0.0f && voters_none_slope < infinity)) {
+      return "config: voters_none_slope must be finite and at least 0";
+    }
     return logits.problem();
   }
 };

@@ -157,7 +157,7 @@ class any_aggregator {
   /// Arguments as of a `gated_aggregator`.
   /// @return  the votes of the class none; 0 of one without a gate
   virtual votes_t add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes,
-                             float none) const = 0;
+                             none_class none) const = 0;
 
  protected:
   ~any_aggregator() = default;

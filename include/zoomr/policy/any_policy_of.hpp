@@ -199,7 +199,7 @@ class any_aggregator_of final : public any_aggregator {
     }
   }
   votes_t add_shares([[maybe_unused]] view<float, 2> shares, [[maybe_unused]] view<const float> weights,
-                     [[maybe_unused]] view<votes_t> votes, [[maybe_unused]] float none) const override {
+                     [[maybe_unused]] view<votes_t> votes, [[maybe_unused]] none_class none) const override {
     votes_t of_none = 0;
     if constexpr (gated_aggregator<Aggregator>) {
       on_fastest_path([&] { of_none = aggregator_.add_shares(shares, weights, votes, none); });

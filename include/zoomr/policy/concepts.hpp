@@ -8,6 +8,7 @@
 #include <zoomr/math/order.hpp>
 #include <zoomr/policy/component.hpp>
 #include <zoomr/policy/kv_lane_attention.hpp>
+#include <zoomr/policy/posterior_gate.hpp>
 #include <zoomr/policy/segment.hpp>
 #include <zoomr/policy/summary.hpp>
 
@@ -238,11 +239,10 @@ concept share_aggregator = requires(Value t, view<float, 2> shares, view<const f
 };
 
 /// One whose votes are a posterior that may be unsure (policy/posterior_gate.hpp): where `gate` is set, what an unsure
-/// choice serves attends everything. `add_shares` takes the logit of the class none too, -infinity if there is none,
-/// and returns that class's votes.
+/// choice serves attends everything. `add_shares` takes the class none too, and returns its votes, 0 if there is none.
 template <class T, class Value = const T>
 concept gated_aggregator = share_aggregator<T, Value> &&
-    requires(Value t, view<float, 2> shares, view<const float> weights, view<votes_t> votes, float none) {
+    requires(Value t, view<float, 2> shares, view<const float> weights, view<votes_t> votes, none_class none) {
   { t.gate } -> std::convertible_to<bool>;
   { t.add_shares(shares, weights, votes, none) } -> std::same_as<votes_t>;
 };

@@ -26,7 +26,8 @@ constexpr auto seldom =
 zoomr::config limits_with(index_t undo) {
   zoomr::config limits = limits_for(tokens, 3);
   limits.rollback_tokens = undo;
-  limits.voters_unsure = 3.1f, limits.voters_none = -6.0f;  // of policies with a gate
+  limits.voters_unsure = 3.1f, limits.voters_none = -4.0f;
+  limits.voters_none_slope = 0.8f;  // of policies with a gate
   return limits;
 }
 

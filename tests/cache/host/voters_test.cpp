@@ -69,14 +69,15 @@ TEST_CASE("the queries of a named question score, and the last ones; not those b
 TEST_CASE("an unsure choice is one of everything, as the naive reference finds it") {
   comparison all;
   zoomr::statistics sums;
-  const auto check = [&](const auto& policy, kind look, float bound, float none, index_t dense = 0) {
+  const auto check = [&](const auto& policy, kind look, float bound, zoomr::none_class none, index_t dense = 0) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       CAPTURE(seed);
       CAPTURE(bound);
-      CAPTURE(none);
+      CAPTURE(none.logit);
       const tape says = make_tape(model, look, markup::sentences, 150, 60, seed);
       zoomr::config limits = limits_for(says.size());
-      limits.voters_unsure = bound, limits.voters_none = none, limits.min_sparse_context = dense;
+      limits.voters_unsure = bound, limits.min_sparse_context = dense;
+      limits.voters_none = none.logit, limits.voters_none_slope = none.slope;
       check_against_reference(policy, says, limits, false, all);
       player<std::remove_cvref_t<decltype(policy)>> plays(model, policy, limits);
       plays.open(says);
@@ -90,18 +91,19 @@ TEST_CASE("an unsure choice is one of everything, as the naive reference finds i
   constexpr float inf = zoomr::infinity;
   for (const kind look : {kind::peaked, kind::uniform, kind::ties, kind::with_infinities}) {
     const float bits = look == kind::peaked ? 0.6f : look == kind::with_infinities ? 1.5f : 3.8f;
-    check(policy, look, bits, -inf);
-    check(policy, look, bits + 0.3f, -4.0f);
-    check(policy, look, inf, -3.0f);
+    check(policy, look, bits, {});
+    check(policy, look, bits + 0.3f, {-4.0f});
+    check(policy, look, inf, {-3.0f});
+    check(policy, look, inf, {-0.5f, 1.0f});
   }
-  check(policy, kind::peaked, 0.6f, -inf, 100);
+  check(policy, kind::peaked, 0.6f, {}, 100);
   policy.select.tokens = 20, policy.select.neighbours = 1;
-  check(policy, kind::uniform, 3.8f, -inf);
+  check(policy, kind::uniform, 3.8f, {});
   CHECK(sums.unsure * 4 > sums.refreshes);
   CHECK(sums.unsure * 4 < sums.refreshes * 3);
   const std::int64_t before = sums.unsure;
   policy.aggregate.gate = false;
-  check(policy, kind::peaked, 0.5f, -1.0f);
+  check(policy, kind::peaked, 0.5f, {-1.0f});
   CHECK(sums.unsure == before);
   check_rarely_stopped("gate", all);
 }
@@ -216,10 +218,10 @@ TEST_CASE("an entropy of exactly the bound is sure, one unit more is not, and a 
                      zoomr::top_p{.share = 0.9f, .segments = 1}, zoomr::every_token{}, zoomr::zones{.recent = 1});
   const std::vector<float> weights = {1.0f};
   // What the token behind a prompt of so many pages and one token reads, and whether its choice was unsure.
-  const auto reads = [&](index_t pages, float bound, float none) {
+  const auto reads = [&](index_t pages, float bound, float none, float slope = 0) {
     zoomr::config limits{.max_tokens = 64, .max_segments = 16};
     limits.voters = {weights.data(), {1, 1}};
-    limits.voters_unsure = bound, limits.voters_none = none;
+    limits.voters_unsure = bound, limits.voters_none = none, limits.voters_none_slope = slope;
     zoomr::kv_cache cache(tiny, policy, limits);
     const zoomr::sequence seq = cache.open();
     zoomr::attention_trace trace;
@@ -250,7 +252,7 @@ TEST_CASE("an entropy of exactly the bound is sure, one unit more is not, and a 
   constexpr float inf = zoomr::infinity;
   const zoomr::votes_t half = zoomr::units_of(0.5f), two = 2 * zoomr::entropy_units(half);
   const float exactly = zoomr::sum_of_units(two);
-  REQUIRE(zoomr::posterior_gate{exactly, -inf}.most == two);
+  REQUIRE(zoomr::posterior_gate{exactly, {}}.most == two);
   CHECK_FALSE(reads(2, exactly, -inf));
   CHECK(reads(2, std::nextafter(exactly, 0.0f), -inf));
   CHECK_FALSE(reads(1, 0.0f, -inf));  // the only segment
@@ -260,6 +262,13 @@ TEST_CASE("an entropy of exactly the bound is sure, one unit more is not, and a 
   CHECK_FALSE(reads(2, inf, share - 0.01f));
   CHECK_FALSE(reads(1, inf, 0.0f));  // as the logit of the only segment
   CHECK(reads(1, inf, 0.01f));
+  // By the segments that can be chosen: as many pages with the same attention have each a logit of -ln of their number.
+  CHECK_FALSE(reads(1, inf, -0.01f, 1));
+  for (const index_t pages : {1, 2, 3, 8, 13}) {
+    CAPTURE(pages);
+    CHECK(reads(pages, inf, 0.01f, 1));
+    CHECK_FALSE(reads(pages, inf, -0.01f, 1));
+  }
 }
 
 TEST_CASE(
@@ -531,6 +540,12 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
     CHECK(refusal(policy, limits) == "zoomr: config: voters_none must be a finite logit, or -infinity");
   }
   limits.voters_none = -2.0f;
+  CHECK(refusal(policy, limits).empty());
+  for (const float slope : {-0.5f, zoomr::infinity, zoomr::not_a_number}) {
+    limits.voters_none_slope = slope;
+    CHECK(refusal(policy, limits) == "zoomr: config: voters_none_slope must be finite and at least 0");
+  }
+  limits.voters_none_slope = 1.5f;
   CHECK(refusal(policy, limits).empty());
   limits.voters = {weights.data(), {4, 2}};
   CHECK(refusal(policy, limits).find("config: voters are") != std::string::npos);

@@ -66,6 +66,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   past.logits.positions = says.positions;
   past.voters_unsure = limits.voters_unsure;
   past.voters_none = limits.voters_none;
+  past.voters_none_slope = limits.voters_none_slope;
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   const auto& voice = plays.at(0);
   const auto found = plays.cache.segments(voice.seq);

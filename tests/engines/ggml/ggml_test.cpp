@@ -538,9 +538,10 @@ TEST_CASE("where heads that vote are unsure, tokens read everything, and are cou
   float weights[engine::layers * engine::heads] = {};
   weights[1] = 1;
   const zoomr_ggml_params defaults = zoomr_ggml_default_params();
-  const auto passed = [&](float unsure, float none, bool reads_all) {
+  const auto passed = [&](float unsure, float none, bool reads_all, float slope = 0) {
     zoomr_ggml_params p = engine::params({});
     p.policy = "sentence_voters", p.voters = weights, p.voters_unsure = unsure, p.voters_none = none;
+    p.voters_none_slope = slope;
     p.classes = classes.data(), p.n_vocab = 64;
     engine e({}, p);
     e.use_ids({1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 9});
@@ -554,6 +555,7 @@ TEST_CASE("where heads that vote are unsure, tokens read everything, and are cou
   passed(0, defaults.voters_none, true);
   passed(defaults.voters_unsure, 1000, true);
   passed(20, -1000, false);
+  passed(20, 1000, false, 1000);
   passed(defaults.voters_unsure, defaults.voters_none, false);
 }
 
@@ -799,6 +801,7 @@ TEST_CASE("what cannot be is refused with a sentence") {
   p = good, p.policy = "zoomr_voters", refused(p, "voters");
   p = good, p.voters_unsure = -1, refused(p, "voters_unsure must be at least 0 bits");
   p = good, p.voters_none = p.voters_unsure, refused(p, "voters_none must be a finite logit");
+  p = good, p.voters_none_slope = -1, refused(p, "voters_none_slope must be finite and at least 0");
   p = good, p.n_head = 0, refused(p, "heads");
   p = good, p.type_kv = GGML_TYPE_Q5_0, refused(p, "type_kv");
   p = good, p.type_kv = GGML_TYPE_Q8_0, p.n_embd_head_k = 48, refused(p, "multiples of 32");

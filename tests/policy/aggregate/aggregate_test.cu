@@ -117,7 +117,8 @@ __global__ void hear_kernel(head_posterior rule, share_aggregation in, votes_t* 
 
 // Shares of voters, as logs: some are not known, some are certain or out of reach.
 bool heard_right(index_t voters, index_t segments, index_t threads, std::uint64_t seed) {
-  const float none = seed % 2 == 0 ? -infinity : -static_cast<float>(voters) * static_cast<float>(seed % 9);
+  const zoomr::none_class none{seed % 2 == 0 ? -infinity : -static_cast<float>(voters) * static_cast<float>(seed % 9),
+                               seed % 3 == 0 ? 0.25f * static_cast<float>(seed % 7) : 0.0f};
   dice random(seed);
   inputs in = made(voters, segments, random);
   std::vector<float> weights;

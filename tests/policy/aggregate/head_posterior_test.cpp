@@ -4,7 +4,7 @@
 #include <zoomr/policy/aggregate/head_posterior.hpp>
 #include <zoomr/policy/posterior_gate.hpp>
 
-#include <cmath>   // std::exp, std::fabs
+#include <cmath>   // std::exp, std::fabs, std::log
 #include <vector>  // std::vector
 
 namespace zoomr::head_posterior_test {
@@ -80,10 +80,10 @@ TEST_CASE("what no query knows has no votes, a share of nothing counts little, a
 }
 
 TEST_CASE("one more class has its share of the posterior, and the segments have what it leaves") {
-  const auto with_none = [](std::vector<float> shares, std::vector<votes_t> votes, float none) {
+  const auto with_none = [](std::vector<float> shares, std::vector<votes_t> votes, float none, float slope = 0) {
     const auto segments = static_cast<index_t>(votes.size());
     const std::vector<float> weights = {1.0f};
-    const votes_t of_none = agrees.add_shares({shares.data(), {1, segments}}, weights, votes, none);
+    const votes_t of_none = agrees.add_shares({shares.data(), {1, segments}}, weights, votes, {none, slope});
     votes.push_back(of_none);
     return votes;
   };
@@ -95,21 +95,34 @@ TEST_CASE("one more class has its share of the posterior, and the segments have 
   CHECK(certain == std::vector<votes_t>{0, 0, 4 * quarter});
   CHECK(with_none({not_a_number}, {0}, -3.0f) == std::vector<votes_t>{0, 4 * quarter});
   CHECK(with_none({-2.0f, -2.0f}, {0, 0}, -infinity) == std::vector<votes_t>{2 * quarter, 2 * quarter, 0});
+  // Its logit by the segments that are eligible, also where no share of theirs is known.
+  const float of_three = -2.0f + 2 * std::log(3.0f);
+  const auto close = [](votes_t found, votes_t wanted) {
+    return std::fabs(static_cast<double>(found - wanted)) < 1e-5 * one;  // logarithms in float
+  };
+  for (const votes_t of_one : with_none({-2.0f, -2.0f, -2.0f}, {0, 0, 0}, of_three, 2.0f)) {
+    CHECK(close(of_one, quarter));
+  }
+  const auto among_three = with_none({-2.0f, -9.0f, -2.0f, -2.0f}, {0, not_eligible, 0, 0}, of_three, 2.0f);
+  CHECK(close(among_three.back(), quarter));
+  CHECK(with_none({not_a_number, -1.0f}, {0, not_eligible}, -3.0f, 5.0f).back() == 4 * quarter);
+  CHECK(with_none({-1.0f}, {not_eligible}, -3.0f, 5.0f) == std::vector<votes_t>{not_eligible, 4 * quarter});
+  CHECK(with_none({-2.0f, -2.0f}, {0, 0}, -infinity, 5.0f) == std::vector<votes_t>{2 * quarter, 2 * quarter, 0});
 }
 
 TEST_CASE("a gate compares entropies in units, and of equal votes a segment's come first") {
   CHECK_FALSE(posterior_gate{}.bounds());
-  CHECK_FALSE(posterior_gate{infinity, -infinity}.bounds());
+  CHECK_FALSE(posterior_gate{infinity, {}}.bounds());
   CHECK_FALSE(posterior_gate{}.unsure(votes_t{40} << 40, 0, 1));
-  const posterior_gate one_bit{1.0f, -infinity};
+  const posterior_gate one_bit{1.0f, {}};
   const auto bit = static_cast<votes_t>(one);
   CHECK(one_bit.most == bit);
   CHECK_FALSE(one_bit.unsure(bit, 0, bit / 2));
   CHECK(one_bit.unsure(bit + 1, 0, bit / 2));
   CHECK_FALSE(one_bit.unsure(bit + 1, bit, not_eligible));
-  CHECK(posterior_gate{0.0f, -infinity}.bounds());
-  CHECK(posterior_gate{0.0f, -infinity}.unsure(1, 0, bit));
-  const posterior_gate of_none{infinity, -3.0f};
+  CHECK(posterior_gate{0.0f, {}}.bounds());
+  CHECK(posterior_gate{0.0f, {}}.unsure(1, 0, bit));
+  const posterior_gate of_none{infinity, {-3.0f}};
   CHECK(of_none.bounds());
   CHECK_FALSE(of_none.unsure(bit, 5, 5));
   CHECK(of_none.unsure(bit, 6, 5));

@@ -34,7 +34,7 @@ struct share_aggregation {
   view<float, 2> shares;      // [voters, segments]  ln of the largest share; may be overwritten by a segment's thread
   view<const float> weights;  // [voters]
   view<votes_t> votes;        // [segments]  not_eligible: left alone
-  float none = -infinity;     // of a gated_aggregator: logit of the class none, whose votes `aggregate` returns
+  none_class none = {};       // of a gated_aggregator: `aggregate` returns its votes
 };
 
 /// Of a rule that shares out its work by `add_by`: any threads of a block do it.

@@ -5,14 +5,17 @@
 #include <zoomr/math/softmax.hpp>
 #include <zoomr/policy/concepts.hpp>
 
+#include <algorithm>  // std::max
+
 namespace zoomr::inline v0 {
 
 /// votes = softmax over the eligible segments of  sum over heads of weight * ln of the head's largest share
 ///
-/// One more class may be in it, none of these segments, with a learnt logit (config.voters_none): segments have what
-/// that leaves. It is a constant. What the heads pay to zones and pinned segments is no part of it, since no choice
-/// scores their keys. With `gate`, what a choice serves attends everything where the posterior is unsure
-/// (policy/posterior_gate.hpp): its entropy exceeds config.voters_unsure, or none has more votes than any segment.
+/// One more class may be in it, none of these segments, with a learnt logit that depends on the number of eligible
+/// segments alone (config.voters_none, voters_none_slope): segments have what that leaves. What the heads pay to zones
+/// and pinned segments is no part of it, since no choice scores their keys. With `gate`, what a choice serves attends
+/// everything where the posterior is unsure (policy/posterior_gate.hpp): its entropy exceeds config.voters_unsure, or
+/// none has more votes than any segment.
 ///
 /// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
 /// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
@@ -36,11 +39,10 @@ struct head_posterior {
   /// What a share counts as, in ln.
   ZOOMR_HD float counted(float share) const { return is_nan(share) || share > -87.0f ? share : -87.0f; }
   void add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes) const {
-    add_shares(shares, weights, votes, -infinity);
+    add_shares(shares, weights, votes, none_class{});
   }
-  /// @param none  logit of the class none; -infinity: there is none
-  /// @return      its votes
-  votes_t add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes, float none) const {
+  /// @return  votes of the class none
+  votes_t add_shares(view<float, 2> shares, view<const float> weights, view<votes_t> votes, none_class none) const {
     const view<float> sums = shares[0];
     for (index_t head = 0; head < shares.extent(0); ++head) {
       for (index_t id = 0; id < sums.size(); ++id) {
@@ -48,9 +50,15 @@ struct head_posterior {
       }
     }
     const index_t segments = votes.size();
-    const bool has_none = none > -infinity;
+    const bool has_none = none.exists();
+    float logit_of_none = none.logit;
+    if (has_none && none.slope != 0.0f) {
+      index_t eligible = 0;
+      for (const votes_t of_segment : votes) eligible += of_segment != not_eligible ? 1 : 0;
+      logit_of_none = none.among((std::max)(eligible, index_t{1}));
+    }
     const softmax posterior(segments + (has_none ? 1 : 0), [&](index_t id) -> softmax_logit {
-      if (id == segments) return none;
+      if (id == segments) return logit_of_none;
       if (votes[id] == not_eligible) return {};
       return sums[id];
     });

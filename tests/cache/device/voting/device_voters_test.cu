@@ -246,6 +246,7 @@ TEST_CASE("an unsure choice is one of everything, as on the host: in wild lives,
     CAPTURE(seed);
     const kind look = seed % 2 == 0 ? kind::peaked : kind::ties;
     limits.voters_unsure = look == kind::peaked ? 0.6f : 2.8f, limits.voters_none = -6.0f;
+    if (seed > 2) limits.voters_none = -4.0f, limits.voters_none_slope = 0.9f;
     const tape says = make_tape(model, look, markup::sentences, tokens, 30, seed);
     player<sentences_type> host(model, policy, limits);
     device_player<sentences_type> device(model, policy, limits);
@@ -280,7 +281,7 @@ TEST_CASE("an unsure choice is one of everything, as on the host: in wild lives,
   limits.voters_unsure = 1.5f;
   zoomr::kv_cache other(model, policy, with_voters(policy, limits, model));
   CHECK(sentence_of([&] { zoomr::to_host(device.cache.cache(), device.at(0).seq, other, zoomr::stream_ref{}); }) ==
-        "zoomr: a sequence moves only between caches of the same config.voters_unsure and voters_none");
+        "zoomr: a sequence moves only between caches of the same config.voters_unsure, voters_none and its slope");
 }
 
 TEST_CASE("a fork that comes where another text was has nothing of what its voters found") {

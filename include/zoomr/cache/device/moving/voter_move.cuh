@@ -20,7 +20,7 @@ inline void expect_same_voters(const voter_table& host, const voter_table& devic
   }
   ZOOMR_EXPECTS(same, "a sequence moves only between caches of the same config.voters");
   ZOOMR_EXPECTS(host.gate() == device.gate(),
-                "a sequence moves only between caches of the same config.voters_unsure and voters_none");
+                "a sequence moves only between caches of the same config.voters_unsure, voters_none and its slope");
 }
 
 /// visit(on the device, on the host, numbers) for the voters' queries at each position that both remember.
