@@ -35,8 +35,8 @@ paging/paged_kv_lane.hpp paging/stored_rows.hpp paging/resident_keys.hpp paging/
 paging/engine_memory.hpp paging/page_pool.hpp paging/engine_pool.hpp
 paging/block_file.hpp paging/tiers/transfer.hpp paging/tiers/transfers.hpp paging/tiers/replacement.hpp
 paging/tiers/tiered_kv_lane.hpp paging/tiers/tier.hpp paging/tiers/tiered_blocks.hpp paging/tiers/tiered_pool.hpp
-policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/concepts.hpp
-policy/take_best.hpp policy/posterior_gate.hpp policy/zones.hpp
+policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logits.hpp policy/summary.hpp policy/kv_lane_attention.hpp policy/component.hpp policy/posterior_gate.hpp policy/concepts.hpp
+policy/take_best.hpp policy/zones.hpp
 L4:
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
 attention/run_logits.hpp attention/page_run.hpp attention/stretches.hpp attention/
