@@ -3,6 +3,7 @@
 //   host/step/POLICY/TYPE/context:N   begin, append, attend, commit; one layer of 32 heads, 8 KV heads, head_dim 128
 //     full             everything
 //     sentence_kv      sentences of 24, a choice at each token, a budget of 1,024 tokens
+//     quest            the 64 best pages of 16 at each token, by boxes, in no dense layer
 //     sentence_voters  sentences that one head finds by its keys, a choice at each token
 //     zoomr_focus      thoughts of 400 with summaries of 30 after a prompt, a choice at each sentence's end
 // bytes_per_second: keys and values of the tokens attended. Ceilings: of_read, of_fma, which count nothing else: they
@@ -60,6 +61,7 @@ template <class T>
 void add_context(index_t context) {
   add_policy<T>("full", host_full, context, false);
   add_policy<T>("sentence_kv", host_sentence_kv, context, false);
+  add_policy<T>("quest", host_quest, context, false);
   add_policy<T>("sentence_voters", host_sentence_voters, context, false);
   add_policy<T>("zoomr_focus", host_zoomr_focus, context, true);
 }
@@ -67,7 +69,7 @@ void add_context(index_t context) {
 }  // namespace
 
 void host::add_step() {
-  for (const index_t context : toy ? std::vector<index_t>{100} : std::vector<index_t>{4096, 8192, 32768}) {
+  for (const index_t context : toy ? std::vector<index_t>{100} : std::vector<index_t>{1024, 4096, 8192, 32768}) {
     add_context<float>(context);
     add_context<bfloat16>(context);
     add_context<float16>(context);

@@ -15,6 +15,13 @@ inline constexpr auto host_sentence_kv =
     zoomr::compose(zoomr::sentences{.longest = 24}, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::running_mean{},
                    zoomr::fill_budget{.tokens = toy ? 60 : 1024}, zoomr::every_token{},
                    zoomr::zones{.sinks = 4, .recent = 32, .open = 24});
+/// Pages of 16 by the boxes of their keys, 64 at each token: as the preset, but for its dense layers.
+inline constexpr auto host_quest = [] {
+  auto policy = zoomr::presets::quest;
+  policy.zone.dense_layers = 0;
+  if (toy) policy.select.segments = 2;
+  return policy;
+}();
 /// Thoughts of 400 with summaries of 30 after a prompt, a choice at each sentence's end.
 inline constexpr auto host_zoomr_focus = zoomr::presets::zoomr_focus;
 

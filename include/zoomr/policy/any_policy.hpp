@@ -112,6 +112,7 @@ class any_query_source {
 class any_scorer {
  public:
   bool reads_keys = false;
+  bool linear = false;  // of summaries in float
 
   /// Scores the segments for the heads of one KV head. Scores of what is not eligible mean nothing.
   /// @param queries    [heads, head_dim]
@@ -120,6 +121,10 @@ class any_scorer {
   /// @param scores     [heads, segments]  out, products before any scale
   virtual void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
                      view<float, 2> scores) const = 0;
+  /// If `linear`: what a score multiplies each number of a summary with.
+  /// @param query    [head_dim]
+  /// @param weights  [head_dim, rows]  out, contiguous
+  virtual void weigh(view<const float> query, view<float> weights) const = 0;
   /// If `reads_keys`: the score of one segment for one head.
   /// @param logits  [keys]  natural; they may be overwritten
   virtual float score_keys(view<float> logits) const = 0;
@@ -137,7 +142,9 @@ class any_aggregator {
   index_t queries = 0;   // more than 0: so many count, by `add_shares`; 0: by `add`
   index_t question = 0;  // so many may count where spans name a question
   bool weighs = false;   // voters alone, by `add_weighted`
-  bool gate = false;     // an unsure choice is one of everything
+  bool pools = false;    // scores, as `pooled_score`:
+  pool over_group = pool::mean;
+  bool gate = false;  // an unsure choice is one of everything
 
   /// It counts heads that have a weight in `config.voters` alone.
   bool asks_voters() const { return queries > 0 || weighs; }
@@ -167,6 +174,11 @@ class any_aggregator {
 class any_selector {
  public:
   index_t most_segments = unlimited;
+  bool walks = false;  // it is a walk to limits, without a share of the votes, and nothing else
+
+  /// If it `walks`.
+  /// @param room_used  tokens attended in any case
+  virtual take_limits limits(index_t room_used) const = 0;
 
   /// Bytes of `selection_input::work` for so many segments, aligned to 64.
   virtual byte_count work_bytes(index_t segments) const = 0;
@@ -252,6 +264,11 @@ class any_policy {
 
   /// What an aggregator adds are scores of keys. Where several queries of voters count, keys are scored for these.
   bool adds_scores_of_keys() const { return score.reads_keys && aggregate.queries == 0; }
+  /// A choice needs the scores of those segments alone that it may take.
+  bool shortlists() const {
+    return selects && score.linear && aggregate.pools && !aggregate.weighs && aggregate.per >= scope::kv_head &&
+           select.walks;
+  }
   /// A choice stays active for the following tokens, rather than for its own token only.
   bool persists() const { return selects && (!refresh.each_token || aggregate.per == scope::sequence); }
 

@@ -182,6 +182,7 @@ class any_aggregator_of final : public any_aggregator {
     if constexpr (share_aggregator<Aggregator>) queries = aggregator.queries;
     if constexpr (requires { aggregator.question; }) question = aggregator.question;
     weighs = weighing_aggregator<Aggregator>;
+    if constexpr (requires { Aggregator::pools; }) pools = Aggregator::pools, over_group = aggregator.over_group;
     if constexpr (gated_aggregator<Aggregator>) gate = aggregator.gate;
   }
   void add([[maybe_unused]] view<const float, 2> scores, [[maybe_unused]] view<const index_t> tokens,
@@ -218,6 +219,11 @@ class any_selector_of final : public any_selector {
  public:
   explicit any_selector_of(const Selector& selector) : selector_(selector) {
     if constexpr (requires { selector.most_segments(); }) most_segments = selector.most_segments();
+    if constexpr (limited_selector<Selector> && !brings_neighbours<Selector>) walks = selector.limits(0).share == 0.0f;
+  }
+  take_limits limits([[maybe_unused]] index_t room_used) const override {
+    if constexpr (limited_selector<Selector>) return selector_.limits(room_used);
+    return {};
   }
   byte_count work_bytes(index_t segments) const override { return work_bytes_of(selector_, segments); }
   void choose(best_first& best, const selection_input& input, selection_row& row) const override {

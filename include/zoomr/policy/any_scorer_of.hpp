@@ -15,7 +15,10 @@ namespace zoomr::inline v0::detail {
 template <class Scorer, class Summarizer>
 class any_scorer_of final : public any_scorer {
  public:
-  explicit any_scorer_of(const Scorer& scorer) : scorer_(scorer) { reads_keys = key_scorer<Scorer>; }
+  explicit any_scorer_of(const Scorer& scorer) : scorer_(scorer) {
+    reads_keys = key_scorer<Scorer>;
+    linear = linear_scorer<Scorer> && std::same_as<number, float>;
+  }
   float score_keys([[maybe_unused]] view<float> logits) const override {
     if constexpr (key_scorer<Scorer>) {
       float result = 0.0f;
@@ -23,6 +26,13 @@ class any_scorer_of final : public any_scorer {
       return result;
     }
     return not_a_number;
+  }
+  void weigh([[maybe_unused]] view<const float> query, [[maybe_unused]] view<float> weights) const override {
+    if constexpr (linear_scorer<Scorer>) {
+      for (index_t d = 0; d < query.size(); ++d) {
+        for (index_t r = 0; r < rows; ++r) weights[d * rows + r] = scorer_.weight(query[d], r);
+      }
+    }
   }
   void score(view<const float, 2> queries, const std::byte* summaries, view<const votes_t> votes,
              view<float, 2> scores) const override {
@@ -43,10 +53,14 @@ class any_scorer_of final : public any_scorer {
       }
     } else if constexpr (rows > 0) {
       on_fastest_path([&] {
-        for (index_t head = 0; head < queries.extent(0); ++head) {
-          const number* summary = numbers;
-          for (index_t id = 0; id < votes.size(); ++id, summary += stride) {
-            if (votes[id] != not_eligible) scores(head, id) = score_of(queries[head].data(), summary, dims);
+        // Some summaries at a time, for all heads: they are read from memory once.
+        for (index_t first = 0; first < votes.size(); first += block) {
+          const index_t last = votes.size() - first < block ? votes.size() : first + block;
+          for (index_t head = 0; head < queries.extent(0); ++head) {
+            const number* summary = numbers + first * std::int64_t{stride};
+            for (index_t id = first; id < last; ++id, summary += stride) {
+              if (votes[id] != not_eligible) scores(head, id) = score_of(queries[head].data(), summary, dims);
+            }
           }
         }
       });
@@ -58,6 +72,7 @@ class any_scorer_of final : public any_scorer {
   static constexpr index_t rows = Summarizer::summary::rows;
   static constexpr bool scaled = scales_summaries<number>;
   static constexpr bool scales_numbers = scaled && !homogeneous_scorer<Scorer>;  // or else scores
+  static constexpr index_t block = 16;                                           // summaries that a cache holds
 
   static float scale_of(const number* summary, index_t dims) {
     float scale;

@@ -147,6 +147,13 @@ concept one_sum_scorer = component<T> && std::same_as<typename T::role, role::sc
 template <class T>
 concept product_scorer = one_sum_scorer<T> && T::product;
 
+/// A scorer whose score is the sum of `weight(query, row)` times each number of the summary, but for rounding: what a
+/// rounded number changes is known then. The host's cache scores only those segments exactly that a choice may take.
+template <class T, class Value = const T>
+concept linear_scorer = one_sum_scorer<T, Value> && requires(Value t, float query, index_t row) {
+  { t.weight(query, row) } -> std::same_as<float>;
+};
+
 /// Sums over dimensions that one score is made of.
 template <index_t Count>
 struct score_sums {

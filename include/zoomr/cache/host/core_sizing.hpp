@@ -54,6 +54,8 @@ struct core_sizing {
         chooser::most_at_once(policy, threads) * chooser::bytes(sizes, policy) +
         bounded_product({threads, thread_memory<number>::bytes(sizes, policy, observed_tokens(sizes, limits))}) +
         static_cast<byte_count>(counts_size(model, limits) * sizeof(head_counts)) +
+        bounded_product(
+            {limits.max_sequences, rounded_index::bytes(model.kv_lanes(), sizes.rounded_cells, sizes.most_segments)}) +
         segment_summarizer::bytes(sizes, policy, limits) + step_plan<planned_item>::bytes(model, limits) +
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +

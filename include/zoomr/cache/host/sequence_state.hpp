@@ -8,6 +8,7 @@
 
 #include <zoomr/attention/resolve.hpp>
 #include <zoomr/cache/host/choosing/key_masses.hpp>
+#include <zoomr/cache/host/choosing/rounded_index.hpp>
 #include <zoomr/cache/planning/layout.hpp>
 #include <zoomr/cache/statistics.hpp>
 #include <zoomr/cache/tokens/token_state.hpp>
@@ -44,6 +45,7 @@ struct sequence_state : token_state {
   query_memory last_queries;  // of the last prompt's last tokens, in case they are observed at its end, or at another
                               // one; or the voters' of the last tokens at any time, where a choice needs them
   key_masses masses;          // scores of the segments by these: a cache that only saves work
+  rounded_index rounded;      // the summaries in 8 bits, of policies that shortlist: another one
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -58,6 +60,7 @@ struct sequence_state : token_state {
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         last_queries(sizes.asked_heads(), 1, sizes.remembered),
         masses(sizes.heard, sizes.voters, sizes.most_segments),
+        rounded(sizes.model.kv_lanes(), sizes.rounded_cells, sizes.most_segments),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {
@@ -68,6 +71,11 @@ struct sequence_state : token_state {
   /// `layout::scale_bytes`.
   std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
     return summaries.data() + kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
+  }
+
+  /// Notes the summaries of a KV lane in 8 bits, from `first` on.
+  void round_summaries(const layout& sizes, index_t kv_lane, index_t first) {
+    rounded.renew(kv_lane, reinterpret_cast<const float*>(summaries_of(sizes, kv_lane)), first, segment_count());
   }
 
   /// Which slot holds which position in one KV lane; a view of `kept`, which an eviction changes.
@@ -123,7 +131,10 @@ struct sequence_state : token_state {
     if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
     if (sizes.remembered > 0) last_queries.copy_from(other.last_queries, known_queries());
     if (!in_first_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
-    masses.forget();
+    masses.forget(), rounded.forget();
+    for (index_t kv_lane = 0; sizes.rounded_cells > 0 && kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
+      round_summaries(sizes, kv_lane, 0);
+    }
     active_selection.assign(other.active_selection);
     log = other.log;
     stats = other.stats;
@@ -135,7 +146,7 @@ struct sequence_state : token_state {
     forget_tokens(segmenter);
     active_selection.clear();
     log.clear();
-    masses.forget();
+    masses.forget(), rounded.forget();
     stats = {};
   }
 };

@@ -40,7 +40,12 @@ class segment_summarizer {
   /// @cost   reads the keys of the cues once
   template <class Pool>
   void make(Pool& pool, sequence_state& state, index_t first) {
-    if (sizes_.summary_rows == 0) return;
+    if (sizes_.summary_rows > 0) make_all(pool, state, first);
+  }
+
+ private:
+  template <class Pool>
+  void make_all(Pool& pool, sequence_state& state, index_t first) {
     for (index_t l = 0; l < sizes_.model.kv_lanes(); ++l) {
       const auto kv_lane =
           pool.kv_lane(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads, view<const index_t>(state.pages));
@@ -52,10 +57,9 @@ class segment_summarizer {
         const view<float, 2> cells(cells_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
         summarize_.store(cells, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
       }
+      if (sizes_.rounded_cells > 0) state.round_summaries(sizes_, l, first);
     }
   }
-
- private:
   // Only a summarizer that sees all keys at once needs working memory for more than one.
   static index_t longest(const layout& sizes, const any_policy& policy, const config& limits) {
     return sizes.summary_rows > 0 && policy.summarize.at_once ? (std::min)(policy.segment.longest, limits.max_tokens)

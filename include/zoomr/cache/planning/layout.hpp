@@ -68,6 +68,7 @@ struct layout {
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
+  index_t rounded_cells = 0;         // numbers of a summary that the host keeps in 8 bits too; 0: it does not
   std::size_t number_bytes = 0;      // of one number of a summary
   std::size_t scale_bytes = 0;       // of a summary, after its numbers
   std::size_t state_bytes = 0;       // of a segmenter's state
@@ -77,6 +78,9 @@ struct layout {
   index_t most_slots = 0;            // of a sequence, up to the end of a page of 16
   index_t window = 0;                // logit_rule::window
   index_t pool = 0;                  // tokens that it has room for, but for spare pages
+
+  /// Of fewer segments a choice scores all from floats.
+  static constexpr index_t least_rounded_segments = 256;
 
   layout() = default;
   /// @param pages_may_fail  pages of the pool may fail to come
@@ -196,6 +200,9 @@ struct layout {
   // entries are enough for one choice at each token that can be rolled back, and the one before them.
   void size_selection(const any_policy& policy, const config& sizes) {
     summary_rows = policy.summarize.rows;
+    if (policy.shortlists() && most_segments >= least_rounded_segments) {
+      rounded_cells = static_cast<index_t>(segment_summary());
+    }
     selection_rows = rows_of(policy.aggregate.per);
     query_parts = policy.query.sums ? 1 : 0;
     records = sizes.rollback_depth() + 1;

@@ -19,6 +19,7 @@ struct pooled_score {
   static constexpr const char* name = "pooled_score";
   static constexpr votes_t least = not_eligible + 1;  // any score will do
   static constexpr bool counts = false;
+  static constexpr bool pools = true;  // by `over_group`, and nothing else: the host's cache may shortlist
 
   scope per = scope::kv_head;
   pool over_group = pool::mean;

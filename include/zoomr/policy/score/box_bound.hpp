@@ -21,9 +21,12 @@ struct box_bound {
   ZOOMR_HD float term(float acc, float query, const cells<2>& box) const {
     return fused(query, query < 0.0f ? box.row[0] : box.row[1], acc);
   }
+  ZOOMR_HD float weight(float query, index_t row) const {
+    return (query < 0.0f) == (row == 0) || is_nan(query) ? query : 0.0f;
+  }
   friend constexpr bool operator==(const box_bound&, const box_bound&) = default;
 };
 
-static_assert(scorer<box_bound>);
+static_assert(scorer<box_bound> && linear_scorer<box_bound>);
 
 }  // namespace zoomr::inline v0

@@ -16,9 +16,10 @@ struct mean_dot {
   static constexpr bool product = true;
 
   ZOOMR_HD float term(float acc, float query, const cells<1>& mean) const { return fused(query, mean.row[0], acc); }
+  ZOOMR_HD float weight(float query, index_t) const { return query; }
   friend constexpr bool operator==(const mean_dot&, const mean_dot&) = default;
 };
 
-static_assert(scorer<mean_dot>);
+static_assert(scorer<mean_dot> && linear_scorer<mean_dot>);
 
 }  // namespace zoomr::inline v0

@@ -10,6 +10,7 @@
 // lower id. Segments of which nothing is left between the zones are not eligible: they are neither scored nor taken.
 #pragma once
 
+#include <zoomr/cache/host/choosing/shortlist.hpp>
 #include <zoomr/cache/host/sequence_state.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/executor.hpp>
@@ -94,7 +95,7 @@ struct choice_counts {
 class chooser {
  public:
   chooser(const layout& sizes, const any_policy& policy, const score_logits& logits)
-      : policy_(policy), sizes_(sizes), logits_(logits) {
+      : policy_(policy), sizes_(sizes), logits_(logits), list_(sizes, policy, logits) {
     const auto segments = static_cast<std::size_t>(sizes.most_segments);
     const auto heads = static_cast<std::size_t>(row_heads(sizes, policy));
     tokens_.resize(segments);
@@ -118,7 +119,7 @@ class chooser {
                              (policy.score.reads_keys ? each(sizeof(index_t) + sizeof(token_range)) : 0);
     const byte_count for_heads = row_heads(sizes, policy) * static_cast<byte_count>(sizeof(float));
     return sizes.most_segments * (fixed + for_heads) + for_heads * sizes.model.head_dim +
-           policy.select.work_bytes(sizes.most_segments);
+           policy.select.work_bytes(sizes.most_segments) + shortlist::bytes(sizes);
   }
   /// How many may be in use at the same time: where rows are in one KV head as many as there are threads.
   static index_t most_at_once(const any_policy& policy, index_t threads) {
@@ -161,13 +162,21 @@ class chooser {
       const index_t kv_head = first_kv_head + piece;
       const index_t head = (std::max)(who.first, kv_head * group);
       const index_t last = (std::min)(who.last, (kv_head + 1) * group);
-      for (index_t h = head; h < last; ++h) {
-        policy_.query.ask(who.queries[h], who.sums[h].data(), who.count, asked_memory(h));
-      }
-      const view<const float, 2> queries(asked_memory(head), {last - head, sizes_.model.head_dim});
-      score(kv_head, token_range{head, last}, queries, scores.slice(head - who.first, last - who.first), thread);
+      score(kv_head, token_range{head, last}, ask(who, {head, last}), scores.slice(head - who.first, last - who.first),
+            thread);
     });
     policy_.aggregate.add(scores, weighed_tokens(), logits_of_scores(), votes(), order());
+  }
+  /// The same for heads of one KV head, of whose segments those are scored that the choice may take; the others are not
+  /// eligible from here on.
+  /// @param rounded    of the KV lane
+  /// @param summaries  [segments, head_dim, rows]
+  /// @return  false, with nothing added, where these are too many
+  bool add_shortlist(const head_queries& who, const rounded_lane& rounded, const float* summaries) {
+    if (rounded.segments == 0 || trace != nullptr) return false;
+    const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
+    const view<const float, 2> queries = ask(who, {who.first, who.last});
+    return list_.score(queries, rounded, summaries, policy_.select.limits(room_used_), tokens(), scores, votes());
   }
   /// The same for the voters among the heads of one layer, for each KV head that one of them reads.
   /// @param who    all heads of the layer
@@ -244,6 +253,13 @@ class chooser {
   float* asked_memory(index_t head) {
     return queries_.data() + std::int64_t{head % row_heads(sizes_, policy_)} * sizes_.model.head_dim;
   }
+  // The queries by which some heads of one KV head score.
+  view<const float, 2> ask(const head_queries& who, token_range heads) {
+    for (index_t h = heads.first; h < heads.last; ++h) {
+      policy_.query.ask(who.queries[h], who.sums[h].data(), who.count, asked_memory(h));
+    }
+    return {asked_memory(heads.first), {heads.size(), sizes_.model.head_dim}};
+  }
   // How the aggregator reads scores: those by keys are logits already, of whole segments.
   view<const index_t> weighed_tokens() {
     if (!policy_.adds_scores_of_keys()) return tokens();
@@ -317,6 +333,7 @@ class chooser {
   std::vector<token_range> details_;  // [segments]  slots between the zones, if keys are read
   std::vector<index_t> ones_;         // [segments]  if keys are read: a segment counts as a whole
   buffer<std::byte> work_;            // of the selector
+  shortlist list_;
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -72,6 +72,11 @@ class row_choices {
           [&](index_t head, index_t id, float value) { scores(head, id) = value; });
     };
     const head_queries row_queries = queries_.of_row(row, layer, layer_queries);
+    if (core_.sizes.rounded_cells > 0) {
+      const rounded_lane rounded = state_.rounded.lane(row.kv_lane, state_.segment_count());
+      const auto* const summaries = reinterpret_cast<const float*>(state_.summaries_of(core_.sizes, row.kv_lane));
+      if (chooser_.add_shortlist(row_queries, rounded, summaries)) return;
+    }
     if (core_.policy.aggregate.weighs) {
       chooser_.add_voters(row_queries, core_.voters, workers_, score);
     } else {
