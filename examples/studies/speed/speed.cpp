@@ -121,7 +121,7 @@ void measure(bench& on, const Policy& policy, const text& says, const std::strin
   index_t segments = tiered ? on.tiers.segments : 0;
   if (segments == 0) {
     const auto resident = with_placement(policy, zoomr::placement{});
-    segments = std::max(1, segments_of(resident, says, tokens, shape_of(on.net).layers, on.classes));
+    segments = std::max(1, segments_of(resident, says, tokens, shape_of(on.net).layers, on.classes) + 1);
   }
   const byte_count before = resident_bytes();
   session run(on.net, policy, 1, tokens, on.classes, 1, false, on.tiers.limits(), segments, on.threads);
