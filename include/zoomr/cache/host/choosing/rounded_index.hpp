@@ -11,7 +11,7 @@
 
 #include <algorithm>  // std::fill, std::max, std::min
 #include <cmath>      // std::fabs, std::nearbyint
-#include <cstdint>    // std::int8_t, std::uint8_t
+#include <cstdint>    // std::int8_t
 #include <vector>     // std::vector
 
 namespace zoomr::inline v0::detail {
@@ -44,6 +44,7 @@ struct rounded_lane {
   }
 };
 
+/// That of all KV lanes of a sequence. Who writes summaries renews it.
 class rounded_index {
  public:
   rounded_index() = default;

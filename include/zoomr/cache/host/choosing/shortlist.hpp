@@ -45,7 +45,8 @@ class shortlist {
            listed * static_cast<byte_count>(3 * sizeof(index_t) + sizeof(votes_t));
   }
 
-  /// @param queries      [heads, head_dim]
+  /// Scores what the choice may take.
+  /// @param queries    [heads, head_dim]
   /// @param summaries  [segments, head_dim, rows]
   /// @param limits     of the selector, for this row
   /// @param tokens     [segments]  0: not eligible
