@@ -273,14 +273,14 @@ class Retrieval(unittest.TestCase):
 
     def test_weights_are_learnt_of_forms_by_the_queries_that_serve_best(self):
         voters, done = self.path("voters.json"), self.path("done")
-        options = ("--forms", "primed,nothing", "--resume", done)
+        options = ("--forms", "primed,nothing@1500", "--resume", done)
         learnt = self.asked("heads", *options, "--queries", "16,question", "--out", voters, tokens=2000, problems=2)
         self.assertEqual(learnt.returncode, 0, learnt.stderr)
         with open(done) as f:
             lines = [json.loads(line) for line in f]
         self.assertEqual([(line["group"], line["number"], line["queries"]) for line in lines],
-                         [(f"{form} form 2000", number, queries) for form in ("primed", "nothing") for number in (0, 1)
-                          for queries in ("16", "question")])
+                         [(form, number, queries) for form in ("primed form 2000", "nothing form 1500")
+                          for number in (0, 1) for queries in ("16", "question")])
         for line in lines:
             for example in line["examples"]:
                 self.assertEqual(len(example["needed"]), 1 if line["group"] == "primed form 2000" else 0)
@@ -288,7 +288,7 @@ class Retrieval(unittest.TestCase):
             table = json.load(f)
         self.assertIsInstance(table["none"], float)
         self.assertIn(table["learnt"]["queries"], ("16", "question"))
-        self.assertEqual((table["learnt"]["forms"], table["learnt"]["tasks"]), (["primed", "nothing"], []))
+        self.assertEqual((table["learnt"]["forms"], table["learnt"]["tasks"]), (["primed", "nothing@1500"], []))
         tried = [line.split() for line in learnt.stdout.splitlines()[1:5]]
         self.assertEqual(sorted(row[:3] for row in tried),
                          [[queries, "each", first] for queries in ("16", "question") for first in ("no", "yes")])
@@ -478,6 +478,7 @@ class Retrieval(unittest.TestCase):
                                 (("heads", "--tasks", "riddles"), "there is no task"),
                                 (("heads", "--tasks", "riddles@700"), "there is no task"),
                                 (("heads", "--tasks", "keys@"), "behind the @ stands a number of tokens"),
+                                (("heads", "--forms", "nothing@no"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "keys@7e2"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "keys@-700"), "behind the @ stands a number of tokens"),
                                 (("heads", "--tasks", "words"), "of words no segment says an answer"),

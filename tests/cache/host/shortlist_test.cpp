@@ -99,7 +99,7 @@ TEST_CASE("a rounded score is off by its margin at most, and what is too far to 
           const float cell = summaries[static_cast<std::size_t>(id * cells + i)];
           finite = finite && std::fabs(cell) < 1e30f;
           exact += double{weights[at]} * double{cell};
-          by_rows += double{rounded[at]} * double{lane.rows[id * cells + i].bits};
+          by_rows += double{rounded[at]} * static_cast<double>(lane.rows[id * cells + i].bits);
         }
         outside += lane.outside[id] ? 1 : 0;
         if (!finite) CHECK(lane.outside[id]);
