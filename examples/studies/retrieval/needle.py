@@ -35,12 +35,13 @@ def measure(options, model, tokens):
     if done.returncode:
         sys.exit(f"needle.py: {model}, {tokens} tokens failed with {done.returncode}")
     rows = {row["policy"]: row for row in json.loads(done.stdout)["rows"]}
-    found = {policy: {"attended": rows[policy]["attended_tokens_mean"], "bytes": rows[policy]["device_bytes_peak_mean"],
-                      "answers": []} for policy in POLICIES}
+    answers = {policy: {} for policy in POLICIES}  # by problem: depth, and whether it is right
     with open(kept) as f:
         for line in map(json.loads, f):
-            if line["policy"] in found and line["number"] < options.problems:
-                found[line["policy"]]["answers"].append([round(line["place"], 3), int(line["answers"] == 1)])
+            if line["policy"] in answers and line["number"] < options.problems:
+                answers[line["policy"]][line["number"]] = [round(line["place"], 3), int(line["answers"] == 1)]
+    found = {policy: {"attended": rows[policy]["attended_tokens_mean"], "bytes": rows[policy]["device_bytes_peak_mean"],
+                      "answers": list(answers[policy].values())} for policy in POLICIES}
     return {**measured_now(), "prompt": rows["full"]["prompt_tokens_mean"], "policies": found}
 
 
@@ -92,11 +93,12 @@ CELL, LEFT, TOP = 44, 74, 60
 
 def draw(model, lengths):
     """A heat map for each policy: depth against length."""
-    width = LEFT + len(POLICIES) * (len(lengths) * CELL + 24)
+    panel = max(len(lengths) * CELL, 110) + 24
+    width = LEFT + len(POLICIES) * panel
     height = TOP + DEPTHS * CELL + 40
     parts = []
     for number, policy in enumerate(POLICIES):
-        x = LEFT + number * (len(lengths) * CELL + 24)
+        x = LEFT + number * panel
         parts.append(f'<text x="{x}" y="{TOP - 12}" class="title">{policy}</text>')
         for column, tokens in enumerate(lengths):
             answers = lengths[tokens]["policies"][policy]["answers"]
