@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
@@ -84,7 +85,7 @@ def table(lengths):
         rows.append([f"`{policy}`", *cells, f"{100 * right(every):.1f} ({100 * low:.0f} – {100 * high:.0f})"])
     about = ", ".join(f"{int(tokens):,}: {len(found['policies']['full']['answers'])} ({found['commit']}, "
                       f"{found['date']})" for tokens, found in lengths.items())
-    return f"Problems: {about}.\n\n" + markdown(
+    return textwrap.fill(f"Problems: {about}.", 120) + "\n\n" + markdown(
         ["policy", *(f"{int(tokens):,} tokens" for tokens in lengths), "all (95 %)"], rows)
 
 
