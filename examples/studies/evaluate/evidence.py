@@ -159,11 +159,7 @@ def joined(old, new, order):
 
 
 def load():
-    path = os.path.join(RESULTS, "evidence.json")
-    if not os.path.exists(path):
-        return {"best": BEST, "studies": {}}
-    with open(path) as f:
-        return json.load(f)
+    return results_page.load("evidence.json", {"best": BEST, "studies": {}})
 
 
 def save(document):

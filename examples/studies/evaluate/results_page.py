@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of docs/results that a script fills in: each table stands between two comments that name it."""
 import datetime
+import json
+import math
 import os
 import subprocess
 
@@ -23,6 +25,23 @@ def write_whole(path, text):
     finally:
         if os.path.exists(beside):
             os.unlink(beside)
+
+
+def load(name, empty):
+    """What a page was last made of; `empty` before that."""
+    path = os.path.join(RESULTS, name)
+    if not os.path.exists(path):
+        return empty
+    with open(path) as f:
+        return json.load(f)
+
+
+def wilson(share, trials):
+    """The 95 % interval of a share."""
+    z = 1.959964
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0, centre - half), min(1, centre + half)
 
 
 def markdown(titles, rows):

@@ -21,7 +21,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from results_page import RESULTS, fill, markdown, measured_now, write_whole  # noqa: E402
+from results_page import RESULTS, fill, load as known, markdown, measured_now, write_whole  # noqa: E402
 
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
@@ -230,11 +230,7 @@ def measure_all(options, chosen):
 
 
 def load():
-    path = os.path.join(RESULTS, "pretrained.json")
-    if not os.path.exists(path):
-        return {"weights": {}, "studies": {}}
-    with open(path) as f:
-        return json.load(f)
+    return known("pretrained.json", {"weights": {}, "studies": {}})
 
 
 def save(document):

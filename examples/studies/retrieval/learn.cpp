@@ -129,9 +129,8 @@ none_logit likelihood::best_none_by_length(const std::vector<double>& weights, o
     fewest = most == 0 ? sample->segments : std::min(fewest, sample->segments);
     most = std::max(most, sample->segments);
   }
-  if (most == 0 || most < 2 * fewest) return best_none(weights, goal, part);
-  if (weight_of_none_ == weight_) throw std::invalid_argument("no example needs a segment");
-  pass(weights);
+  const none_logit flat = best_none(weights, goal, part);
+  if (most == 0 || most < 2 * fewest) return flat;
   // At the best logit for each slope, the derivative by the slope alone is that of both.
   double low = 0, high = steepest;
   while (high - low > 1e-4) {

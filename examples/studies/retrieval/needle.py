@@ -7,17 +7,15 @@
 BUILD is a Release build of the project, DIR what ../pretrained/get.py makes. Finished problems are kept in
 BUILD/needle: it can be stopped at any time, and goes on.
 """
-import argparse
 import json
 import os
-import subprocess
 import sys
 import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from reach import wilson  # noqa: E402
-from results_page import RESULTS, fill, markdown, measured_now, write_whole  # noqa: E402
+from checkpoint_runs import expect_known, options_of, parsed, retrieved  # noqa: E402
+from results_page import RESULTS, fill, load, markdown, measured_now, wilson, write_whole  # noqa: E402
 
 SEED, DEPTHS = 97, 5
 MODELS = ("smollm2", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
@@ -26,32 +24,16 @@ POLICIES = ("full", "sentence_kv@128", "snapkv@128", "quest@128", "window@128")
 
 
 def measure(options, model, tokens):
-    folder = os.path.join(options.build, "needle", model)
-    os.makedirs(folder, exist_ok=True)
-    kept = os.path.join(folder, f"{tokens}.jsonl")
-    command = [os.path.join(options.build, "bin/zoomr-eval"), "retrieval", "--model", options.models[model], "--text",
-               options.text, "--seed", str(SEED), "--tasks", "needle", "--tokens", str(tokens), "--problems",
-               str(options.problems), "--policies", ",".join(POLICIES), "--json", "--resume", kept]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"needle.py: {model}, {tokens} tokens failed with {done.returncode}")
-    rows = {row["policy"]: row for row in json.loads(done.stdout)["rows"]}
+    rows, lines = retrieved(options, "needle", model, tokens, options.problems, [
+        "--seed", str(SEED), "--tasks", "needle", "--tokens", str(tokens), "--policies", ",".join(POLICIES)])
+    rows = {row["policy"]: row for row in rows}
     answers = {policy: {} for policy in POLICIES}  # by problem: depth, and whether it is right
-    with open(kept) as f:
-        for line in map(json.loads, f):
-            if line["policy"] in answers and line["number"] < options.problems:
-                answers[line["policy"]][line["number"]] = [round(line["place"], 3), int(line["answers"] == 1)]
+    for line in lines:
+        if line["policy"] in answers and line["number"] < options.problems:
+            answers[line["policy"]][line["number"]] = [round(line["place"], 3), int(line["answers"] == 1)]
     found = {policy: {"attended": rows[policy]["attended_tokens_mean"], "bytes": rows[policy]["device_bytes_peak_mean"],
                       "answers": list(answers[policy].values())} for policy in POLICIES}
     return {**measured_now(), "prompt": rows["full"]["prompt_tokens_mean"], "policies": found}
-
-
-def load():
-    path = os.path.join(RESULTS, "needle.json")
-    if not os.path.exists(path):
-        return {}
-    with open(path) as f:
-        return json.load(f)
 
 
 def save(everything):
@@ -133,30 +115,20 @@ viewBox="0 0 {width} {height}" width="{width}" height="{height}">
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", help="directory of a Release build")
-    parser.add_argument("--model", action="append", default=[],
-                        help="NAME=DIR of a checkpoint, of " + ", ".join(MODELS))
-    parser.add_argument("--text", help="novel")
+    parser = options_of(MODELS, "novel")
     parser.add_argument("--tokens", default=",".join(map(str, LENGTHS)), help="of the problems; default: %(default)s")
     parser.add_argument("--problems", type=int, default=20, help="of a length")
-    parser.add_argument("--draw", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    if not given.draw and not (given.build and given.model and given.text):
-        parser.error("name --build, --model and --text; or give --draw")
-    given.models = dict(one.split("=", 1) for one in given.model if "=" in one)
-    for name in given.models:
-        if name not in MODELS:
-            parser.error(f"there is no {name}; there are {', '.join(MODELS)}")
+    given = parsed(parser)
+    expect_known(parser, given.models, MODELS)
     for length in map(int, given.tokens.split(",")):
         for name in given.models:
             print(f"{name}: {length} tokens, {given.problems} problems", flush=True)
             result = measure(given, name, length)
-            results = load()
+            results = load("needle.json", {})
             results.setdefault(name, {})[str(length)] = result
             results[name] = dict(sorted(results[name].items(), key=lambda item: int(item[0])))
             save(results)
-    results = load()
+    results = load("needle.json", {})
     tables = {}
     for name, by_length in results.items():
         draw(name, by_length)

@@ -7,17 +7,16 @@
 BUILD is a Release build of the project, DIR what ../pretrained/get.py makes. Finished problems are kept in BUILD/reach:
 it can be stopped at any time, and goes on. Loads come in rounds, each with more problems of all of them.
 """
-import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from results_page import RESULTS, fill, markdown, measured_now, write_whole  # noqa: E402
+from checkpoint_runs import expect_known, options_of, parsed, retrieved  # noqa: E402
+from results_page import RESULTS, fill, load, markdown, measured_now, wilson, write_whole  # noqa: E402
 
 SEED, QUESTIONS = 77, 3
 MODELS = {  # name: marks of notes
@@ -46,19 +45,10 @@ def problems_of(most, share):
 
 
 def measure(options, model, task, size, problems):
-    folder = os.path.join(options.build, "reach", model)
-    os.makedirs(folder, exist_ok=True)
-    kept = os.path.join(folder, f"{task}_{size}.jsonl")
-    command = [os.path.join(options.build, "bin/zoomr-eval"), "retrieval", "--model", options.models[model], "--text",
-               options.text, "--seed", str(SEED), "--tasks", task, TASKS[task][1], str(size), "--marks", MODELS[model],
-               "--problems", str(problems), "--questions", str(QUESTIONS), "--policies", ",".join(policies_of(task)),
-               "--json", "--resume", kept]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"reach.py: {model}, {task} {size} failed with {done.returncode}")
-    with open(kept) as f:
-        answers = told([json.loads(line) for line in f])
-    return {**measured_now(), "told": answers, "rows": json.loads(done.stdout)["rows"]}
+    rows, lines = retrieved(options, "reach", model, f"{task}_{size}", problems, [
+        "--seed", str(SEED), "--tasks", task, TASKS[task][1], str(size), "--marks", MODELS[model],
+        "--questions", str(QUESTIONS), "--policies", ",".join(policies_of(task))])
+    return {**measured_now(), "told": told(lines), "rows": rows}
 
 
 def measure_all(options):
@@ -71,7 +61,7 @@ def measure_all(options):
                     problems = problems_of(most, share)
                     print(f"{model}: {task} {size}, {problems} problems", flush=True)
                     found = measure(options, model, task, size, problems)
-                    everything = load()
+                    everything = load("reach.json", {})
                     everything.setdefault(model, {}).setdefault(task, {})[str(size)] = found
                     save(everything)
 
@@ -95,14 +85,6 @@ def told(lines):
                          "auc_agreeability": sum(pair[1] for pair in pairs) / len(pairs),
                          "agreeability": [sum(one[2] for one in part) / len(part) for part in (right, wrong)]}
     return found
-
-
-def load():
-    path = os.path.join(RESULTS, "reach.json")
-    if not os.path.exists(path):
-        return {}
-    with open(path) as f:
-        return json.load(f)
 
 
 KEPT = ("policy", "group", "problems", "right", "right_interval", "entropy_bits", "attended_tokens_mean",
@@ -141,13 +123,6 @@ def row_of(found, policy, question):
         if row["policy"] == policy and (int(later) if later else 1) == question:
             return row
     return None
-
-
-def wilson(share, trials):
-    z = 1.959964
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return max(0, centre - half), min(1, centre + half)
 
 
 def joined(found, policy, questions):
@@ -289,26 +264,17 @@ viewBox="0 0 {width} {height}" width="{width}" height="{height}">
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", help="directory of a Release build")
-    parser.add_argument("--model", action="append", default=[],
-                        help="NAME=DIR of a checkpoint, of " + ", ".join(MODELS))
-    parser.add_argument("--text", help="novel that no weights were learnt on")
+    parser = options_of(MODELS, "novel that no weights were learnt on")
     parser.add_argument("--only", default=",".join(TASKS), help="tasks, separated by commas; default: all")
     parser.add_argument("--most", type=int, default=8600, help="tokens of a problem; default: all loads")
     parser.add_argument("--problems", type=int, default=ROUNDS[-1], help=f"of a load, of {ROUNDS}; default: the last")
-    parser.add_argument("--draw", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    if not given.draw and not (given.build and given.model and given.text):
-        parser.error("name --build, --model and --text; or give --draw")
-    given.models = dict(one.split("=", 1) for one in given.model if "=" in one)
+    given = parsed(parser)
     given.only = given.only.split(",")
-    for name, known in [(model, MODELS) for model in given.models] + [(task, TASKS) for task in given.only]:
-        if name not in known:
-            parser.error(f"there is no {name}; there are {', '.join(known)}")
+    expect_known(parser, given.models, MODELS)
+    expect_known(parser, given.only, TASKS)
     if not given.draw:
         measure_all(given)
-    results = load()
+    results = load("reach.json", {})
     tables = {}
     for model, tasks in results.items():
         draw(model, tasks)
