@@ -203,6 +203,8 @@ class OpenVino:
         self.openvino = openvino
         self.core = openvino.Core()
         self.types = {"f16": openvino.Type.f16, "bf16": openvino.Type.bf16, "f32": openvino.Type.f32}
+        # A processor with products of bfloat16 reads such cells in inference of that type alone.
+        self.bfloat16 = "BF16" in self.core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         self.version = (f"OpenVINO {openvino.__version__}, which has "
                         f"{' '.join(self.core.get_property('CPU', 'OPTIMIZATION_CAPABILITIES'))}")
 
@@ -233,7 +235,7 @@ class OpenVino:
         model = openvino.Model([node.output(0)], [*inputs, longest], "attention")
         return self.core.compile_model(model, "CPU", {
             "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "KV_CACHE_PRECISION": self.types[kind],
-            "INFERENCE_PRECISION_HINT": real})
+            "INFERENCE_PRECISION_HINT": self.types["bf16"] if kind == "bf16" and self.bfloat16 else real})
 
     def paged(self, kind, threads, keys, values, queries):
         """queries: [tokens, heads, head_dim] in float32, the last ones of the sequence."""
