@@ -373,6 +373,95 @@ TEST_CASE("values of a tile that lie in pairs have the bits of the page; tokens 
   }
 }
 
+TEST_CASE("queries that are numbers of bfloat16 are multiplied in pairs, alone as among others") {
+  constexpr cpu_path path = cpu_path::avx512_bf16;
+  if (!has_cpu_path(path)) return;
+  unit::random random(80);
+  index_t others = 0;  // outputs with other bits than sums of floats have
+  for (const index_t head_dim : {16, 32, 48, 64, 96, 128, 256}) {
+    const bool in_pairs = head_dim % 32 == 0;
+    for (const index_t queries : {1, 2, 3, 4, 7, 16, 19, 33}) {
+      const index_t tokens = random.between(1, 70);
+      scene<bfloat16> of(random, head_dim, queries, tokens, random_ranges(random, tokens));
+      for (index_t q = 0; q < queries; ++q) {
+        const bool rounded = queries < 4 || random.below(4) != 0;
+        float* const query = of.queries.data() + q * head_dim;
+        for (index_t d = 0; rounded && d < head_dim; ++d) query[d] = to_float(from_float<bfloat16>(query[d]));
+      }
+      CAPTURE(head_dim);
+      CAPTURE(queries);
+      CAPTURE(tokens);
+      group_states made(queries, head_dim), alone(queries, head_dim), of_floats(queries, head_dim);
+      gather(of, of.ranges, made, path);
+      gather(of, of.ranges, of_floats, cpu_path::avx512);
+      const auto lane = of.kv_lane();
+      for (index_t q = 0; q < queries; ++q) {
+        gather_attend(view<const token_range>(of.ranges), lane, view<const float, 2>(of.query(q), {1, head_dim}),
+                      of.scale, view<attention_state>(alone.states.data() + q, {1}), path);
+        const bool exact = detail::is_bfloat16({of.query(q), {head_dim}});
+        REQUIRE(detail::kept_in_pairs({of.query(q)}, detail::pairs_of_keys(lane, path), head_dim).pairs ==
+                (exact && in_pairs));
+        const bool same = unit::same_bits(made.states[unit::size(q)].max, of_floats.states[unit::size(q)].max);
+        REQUIRE((same || (exact && in_pairs)));
+        others += same ? 0 : 1;
+      }
+      REQUIRE(same_bits(made, alone));
+      check_softmax(of, made, path);
+    }
+  }
+  CHECK(others > 20);
+}
+
+TEST_CASE("keys of a tile that lie in pairs have the bits of the page") {
+  constexpr cpu_path path = cpu_path::avx512_bf16;
+  if (!has_cpu_path(path)) return;
+  unit::random random(81);
+  for (const index_t head_dim : {32, 64, 96, 128, 256}) {
+    for (const index_t queries : {1, 2, 3, 4, 7, 16, 19, 33}) {
+      const index_t tokens = random.between(1, page_tokens);
+      scene<bfloat16> of(random, head_dim, queries, page_tokens, {{0, tokens}});  // all others are NaN
+      const auto lane = of.kv_lane();
+      const auto pair_of = [](bfloat16 lower, bfloat16 upper) {
+        return bits_as<float>(lower.bits | static_cast<std::uint32_t>(upper.bits) << 16);
+      };
+      std::vector<float> values(unit::size(head_dim * page_tokens / 2)), key_pairs(values.size());
+      for (index_t t = 0; t < page_tokens; ++t) {
+        for (index_t d = 0; d < head_dim; ++d) {
+          if (t % 2 == 0) values[unit::size(t / 2 * head_dim + d)] = pair_of(lane.value(t)[d], lane.value(t + 1)[d]);
+          if (d % 2 == 0) key_pairs[unit::size(d / 2 * page_tokens + t)] = pair_of(lane.key(t)[d], lane.key(t)[d + 1]);
+        }
+      }
+      std::vector<float> packed;  // [queries]: floats, then pairs
+      for (index_t q = 0; q < queries; ++q) {
+        const float* const query = of.query(q);
+        for (index_t d = 0; d < head_dim; ++d) packed.push_back(to_float(from_float<bfloat16>(query[d])));
+        for (index_t d = 0; d < head_dim; d += 2) {
+          packed.push_back(pair_of(from_float<bfloat16>(query[d]), from_float<bfloat16>(query[d + 1])));
+        }
+      }
+      group_states expected(queries, head_dim), made(queries, head_dim);
+      const auto asks = [&](group_states& into) {
+        std::vector<detail::run_query> all;
+        for (index_t q = 0; q < queries; ++q) {
+          all.push_back({packed.data() + q * head_dim * 3 / 2, &into.states[unit::size(q)], true});
+        }
+        return all;
+      };
+      const detail::row_places evenly(head_dim, tokens);
+      const detail::page_run<bfloat16> run{lane.key(0), lane.value(0), tokens, evenly.at, evenly.at};
+      const detail::paired_tile tile{{nullptr, values.data(), tokens, nullptr, nullptr, key_pairs.data()}};
+      for (int twice = 0; twice < 2; ++twice) {
+        detail::attend_run(path, run, run, asks(expected), {head_dim, head_dim}, of.scale);
+        detail::attend_run(path, tile, asks(made), {head_dim, head_dim}, of.scale);
+      }
+      CAPTURE(head_dim);
+      CAPTURE(queries);
+      CAPTURE(tokens);
+      REQUIRE(same_bits(expected, made));
+    }
+  }
+}
+
 TEST_CASE("a tile of rows that have scales has the bits of the page, on every path") {
   unit::random random(69);
   std::vector<cpu_path> paths = vector_paths;

@@ -108,7 +108,7 @@ class Coverage:
         heads = []
         if "avx512_bf16" in paths:  # who multiplies pairs of bfloat16, on no other path
             lines += [r"in_pairs_\b", "multiplies_pairs"]
-            heads = [r"const paired_tile&", r"\bvoid pair\(", r"float weights, words& made"]
+            heads = [r"const paired_tile&", r"\bvoid pair(_keys)?\(", r"\bpair_of\(", r"float weights, words& made"]
         if paths:
             lines += ["__builtin_cpu_"]  # what is asked of the processor has one answer
         self.of_other_path = re.compile("|".join(names) or "(?!)")

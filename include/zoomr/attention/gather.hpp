@@ -53,6 +53,20 @@ struct run_places {
   }
 };
 
+/// Queries that are numbers of bfloat16 are multiplied with the keys of a lane in pairs.
+template <class Lane>
+bool pairs_of_keys(const Lane& kv_lane, cpu_path path) {
+  if constexpr (std::is_same_v<std::remove_cv_t<typename Lane::number>, bfloat16>) {
+    return multiplies_pairs_of_keys(path, {kv_lane.rows.key_width, kv_lane.rows.value_width});
+  }
+  return false;
+}
+/// @param pairs  as pairs_of_keys
+inline run_query kept_in_pairs(run_query query, bool pairs, index_t key_width) {
+  query.pairs = pairs && is_bfloat16({query.query, {key_width}});
+  return query;
+}
+
 /// All that is read is one stretch.
 struct one_stretch {};
 
@@ -143,7 +157,8 @@ class lanes_together {
       kv_lane_[lanes_] = kv_lane, hook_[lanes_] = hook;
       const view<const run_query> own_queries(queries_ + asking_, {last - first});
       of_lane_[lanes_] = {&kv_lane_[lanes_], own_queries, scale, &hook_[lanes_], first};
-      for (index_t i = first; i < last; ++i) queries_[asking_++] = ask(i);
+      const bool pairs = pairs_of_keys<Lane>(kv_lane, fastest_cpu_path());
+      for (index_t i = first; i < last; ++i) queries_[asking_++] = kept_in_pairs(ask(i), pairs, kv_lane.rows.key_width);
       ++lanes_;
     }
   }
@@ -192,9 +207,12 @@ void gather_attend(view<const token_range> ranges, const Lane& kv_lane, view<con
                    view<attention_state> states, cpu_path path = fastest_cpu_path(), const Hook& hook = {}) {
   constexpr index_t most = 16;  // query heads at a time
   detail::run_query batch[std::size_t{most}];
+  const bool pairs = detail::pairs_of_keys<Lane>(kv_lane, path);
   for (index_t head = 0; head < states.size(); head += most) {
     const index_t count = (std::min)(most, states.size() - head);
-    for (index_t i = 0; i < count; ++i) batch[i] = {queries[head + i].data(), &states[head + i]};
+    for (index_t i = 0; i < count; ++i) {
+      batch[i] = detail::kept_in_pairs({queries[head + i].data(), &states[head + i]}, pairs, kv_lane.rows.key_width);
+    }
     const detail::lane_queries<Lane, Hook> row_queries{&kv_lane, {batch, {count}}, scale, &hook, head};
     detail::gather_within(ranges, {0, unlimited}, view<const detail::lane_queries<Lane, Hook>>(&row_queries, {1}),
                           path);

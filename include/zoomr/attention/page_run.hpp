@@ -7,7 +7,8 @@
 //   state.sum += exp(logit[t] - max)        t ascending
 //   state.out[d] += exp(...) * value[t][d]  t ascending
 // Where rows have scales of their own, products are multiplied by that of the key, and weights, once they are added up,
-// by that of the value. Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time.
+// by that of the value. Over bfloat16, a path with products of pairs rounds weights, and adds two tokens at a time; of
+// a query whose numbers are of bfloat16 it adds two dimensions at a time.
 #pragma once
 
 #include <zoomr/attention/run_logits.hpp>
@@ -58,6 +59,7 @@ struct page_tile {
   index_t tokens = 0;
   const float* key_scales = nullptr;    // [tokens], where rows have scales
   const float* value_scales = nullptr;  // [tokens], then too
+  const float* key_pairs = nullptr;     // [key width / 2, page_tokens]  of bfloat16, for queries in pairs
 
   static std::int64_t value_place(index_t token, index_t width) { return std::int64_t{token} * width; }
   bool has_scales() const { return key_scales != nullptr; }
@@ -79,6 +81,8 @@ struct paired_tile : page_tile {  // values: [(tokens + 1) / 2, value width]
 struct run_query {
   const float* query = nullptr;  // [key width]  rotated
   attention_state* state = nullptr;
+  /// It is multiplied in pairs of dimensions, where keys are pairs of bfloat16. Of a tile they come behind `query`.
+  bool pairs = false;
 };
 
 namespace portable {
@@ -116,6 +120,8 @@ void attend_run(cpu_path path, const Run& run, view<const run_query> queries, kv
 }  // namespace zoomr::inline v0::detail
 
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/tile_products.inl>
+#include <zoomr/core/each_cpu_path.inl>
+#define ZOOMR_EACH_CPU_PATH <zoomr/attention/pair_products.inl>
 #include <zoomr/core/each_cpu_path.inl>
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/page_run.inl>
 #include <zoomr/core/each_cpu_path.inl>
@@ -156,6 +162,17 @@ void attend_run(cpu_path path, const Run& run, const Run& ahead, view<const run_
 /// Attention over bfloat16 is made of products of pairs.
 inline bool multiplies_pairs(cpu_path path, kv_widths widths) {
   return path == cpu_path::avx512_bf16 && in_vectors(widths);
+}
+/// Of queries, too, that are numbers of bfloat16.
+inline bool multiplies_pairs_of_keys(cpu_path path, kv_widths widths) {
+  return multiplies_pairs(path, widths) && widths.key % 32 == 0;
+}
+
+/// Whether all floats are numbers of bfloat16.
+inline bool is_bfloat16(view<const float> numbers) {
+  std::uint32_t lower = 0;
+  for (const float number : numbers) lower |= bits_as<std::uint32_t>(number);
+  return (lower & 0xffffu) == 0;
 }
 
 /// As attend_run; a tile's values are whole, so that nothing is prefetched.

@@ -6,11 +6,6 @@ namespace zoomr::inline v0::detail::ZOOMR_PATH {
 #if ZOOMR_PAIRS
 // Pairs of bfloat16: a number of one token, and in the upper half of its 32 bits that of the next.
 
-/// Number by number: sum + a[0] * b[0] + a[1] * b[1]; subnormal numbers count as zeros.
-[[gnu::always_inline]] inline floats fused(words a, words b, floats sum) {
-  asm("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
-  return sum;
-}
 /// The numbers at `first` and `second`, a vector of them; without a `second`, zeros.
 [[gnu::always_inline]] inline words load_pairs(const bfloat16* first, const bfloat16* second) {
   const words upper = second == nullptr ? words{} : widened(&second->bits) << 16;
@@ -127,81 +122,138 @@ template <index_t Queries, index_t Vectors, class Run>
   }
 }
 
-/// state.sum += weights[t], t ascending; four queries next to each other.
 template <index_t Queries>
-[[gnu::always_inline]] inline void add_weights(const float* weights, index_t tokens, const run_query* queries) {
+inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
+
+/// state.sum += weights[t], t ascending; four queries next to each other, and those of several blocks.
+template <index_t Queries, index_t Blocks>
+[[gnu::always_inline]] inline void add_weights(const float (*weights)[std::size_t{weights_of<Queries>}], index_t tokens,
+                                               const run_query* queries) {
   if constexpr (Queries == 4) {
     using four = float __attribute__((vector_size(16)));
-    four sum = {queries[0].state->sum, queries[1].state->sum, queries[2].state->sum, queries[3].state->sum};
-    for (index_t t = 0; t < tokens; ++t) sum += from_memory<four>(weights + 4 * t);
-    for (index_t q = 0; q < 4; ++q) queries[q].state->sum = sum[q];
+    four sum[std::size_t{Blocks}];
+#pragma GCC unroll 4
+    for (index_t b = 0; b < Blocks; ++b) {
+      const run_query* const four_queries = queries + 4 * b;
+      sum[b] = four{four_queries[0].state->sum, four_queries[1].state->sum, four_queries[2].state->sum,
+                    four_queries[3].state->sum};
+    }
+    for (index_t t = 0; t < tokens; ++t) {
+#pragma GCC unroll 4
+      for (index_t b = 0; b < Blocks; ++b) sum[b] += from_memory<four>(weights[b] + 4 * t);
+    }
+#pragma GCC unroll 4
+    for (index_t b = 0; b < Blocks; ++b) {
+      for (index_t q = 0; q < 4; ++q) queries[4 * b + q].state->sum = sum[b][q];
+    }
   } else {
-    for (index_t q = 0; q < Queries; ++q) {
+    for (index_t q = 0; q < Blocks * Queries; ++q) {
       float sum = queries[q].state->sum;
-      for (index_t t = 0; t < tokens; ++t) sum += weights[t * Queries + q];
+      for (index_t t = 0; t < tokens; ++t) sum += weights[q / Queries][t * Queries + q % Queries];
       queries[q].state->sum = sum;
     }
   }
 }
 
-/// The logits become weights, and the states are raised.
-/// @param logits  [page_tokens][Queries]  of run.tokens tokens, unscaled; aligned to a vector
-template <index_t Queries>
-[[gnu::always_inline]] inline void weigh(float* logits, index_t tokens, index_t value_width, float scale,
-                                         const run_query* queries) {
-  // Vectors are whole: after the last token they hold what does not count.
-  for (index_t i = tokens * Queries; i % simd != 0; ++i) logits[i] = -infinity;
-  floats largest = filled(-infinity);
-  for (index_t i = 0; i < tokens * Queries; i += simd) {
-    const floats scaled = load(logits + i) * scale;
-    to_memory(scaled, logits + i);
-    largest = larger(largest, scaled);
-  }
-  if constexpr (simd > 8) largest = larger(largest, rotated<simd / 2>(largest));
-  if constexpr (Queries <= 4 && simd >= 8) largest = larger(largest, rotated<4>(largest));
-  if constexpr (Queries <= 2) largest = larger(largest, rotated<2>(largest));
-  if constexpr (Queries == 1) largest = larger(largest, rotated<1>(largest));
-  floats raised = largest;
+/// Seldom, and long.
+[[gnu::noinline]] inline void raise(attention_state& state, float logit, index_t value_width) {
+  state.raise(logit, value_width);
+}
+
+/// The logits of some blocks of queries become weights, and the states are raised. Each step waits for the one before:
+/// those of several blocks wait together.
+/// @param logits  [Blocks][page_tokens][Queries]  of `tokens` tokens, unscaled; aligned to a vector
+template <index_t Queries, index_t Blocks>
+[[gnu::always_inline]] inline void weigh(float (*logits)[std::size_t{weights_of<Queries>}], index_t tokens,
+                                         index_t value_width, float scale, const run_query* queries) {
+  floats largest[std::size_t{Blocks}];
+  floats from[std::size_t{Blocks}];
 #pragma GCC unroll 4
-  for (index_t q = 0; q < Queries; ++q) {
-    attention_state& state = *queries[q].state;
-    state.raise(largest[q], value_width);
-    raised[q] = state.max;
+  for (index_t b = 0; b < Blocks; ++b) {
+    // Vectors are whole: after the last token they hold what does not count.
+    for (index_t i = tokens * Queries; i % simd != 0; ++i) logits[b][i] = -infinity;
+    largest[b] = filled(-infinity);
   }
-  raised = repeated<Queries>(raised);
-  const floats from = raised == -infinity ? floats{} : raised;
-  for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(exponential(load(logits + i) - from), logits + i);
-  add_weights<Queries>(logits, tokens, queries);
+  for (index_t i = 0; i < tokens * Queries; i += simd) {
+#pragma GCC unroll 4
+    for (index_t b = 0; b < Blocks; ++b) {
+      const floats scaled = load(logits[b] + i) * scale;
+      to_memory(scaled, logits[b] + i);
+      largest[b] = larger(largest[b], scaled);
+    }
+  }
+#pragma GCC unroll 4
+  for (index_t b = 0; b < Blocks; ++b) {
+    if constexpr (simd > 8) largest[b] = larger(largest[b], rotated<simd / 2>(largest[b]));
+    if constexpr (Queries <= 4 && simd >= 8) largest[b] = larger(largest[b], rotated<4>(largest[b]));
+    if constexpr (Queries <= 2) largest[b] = larger(largest[b], rotated<2>(largest[b]));
+    if constexpr (Queries == 1) largest[b] = larger(largest[b], rotated<1>(largest[b]));
+  }
+#pragma GCC unroll 4
+  for (index_t b = 0; b < Blocks; ++b) {
+    floats raised = largest[b];
+#pragma GCC unroll 4
+    for (index_t q = 0; q < Queries; ++q) {
+      attention_state& state = *queries[b * Queries + q].state;
+      if (!(largest[b][q] <= state.max)) raise(state, largest[b][q], value_width);
+      raised[q] = state.max;
+    }
+    raised = repeated<Queries>(raised);
+    from[b] = raised == -infinity ? floats{} : raised;
+  }
+  for (index_t i = 0; i < tokens * Queries; i += simd) {
+#pragma GCC unroll 4
+    for (index_t b = 0; b < Blocks; ++b) to_memory(exponential(load(logits[b] + i) - from[b]), logits[b] + i);
+  }
+  add_weights<Queries, Blocks>(logits, tokens, queries);
 }
 
 #if ZOOMR_PAIRS
-using avx512::weigh_changed;
+using avx512::weigh_logits;
 #else
-/// The same for logits that go through a hook. It does not depend on the run, and is compiled once for all.
-template <index_t Queries, class Hook>
-[[gnu::noinline]] void weigh_changed(float* logits, index_t tokens, index_t value_width, float scale,
-                                     const run_query* queries, const hooked<Hook>& call) {
-  for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
-  change(call.hook, run_logits{logits, tokens, Queries, call.first_slot, call.first_query});
-  weigh<Queries>(logits, tokens, value_width, 1.0f, queries);
+/// The same, and for logits that go through a hook. It does not depend on the run, and is compiled once for all.
+template <index_t Queries, index_t Blocks, class Hook>
+[[gnu::noinline]] void weigh_logits(float (*logits)[std::size_t{weights_of<Queries>}], index_t tokens,
+                                    index_t value_width, float scale, const run_query* queries,
+                                    const hooked<Hook>& call) {
+  if constexpr (has_hook<Hook>) {
+    for (index_t b = 0; b < Blocks; ++b) {
+      for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits[b] + i) * scale, logits[b] + i);
+      change(call.hook, run_logits{logits[b], tokens, Queries, call.first_slot, call.first_query + b * Queries});
+    }
+    scale = 1.0f;
+  }
+  weigh<Queries, Blocks>(logits, tokens, value_width, scale, queries);
 }
 #endif
 
-template <index_t Queries>
-inline constexpr index_t weights_of = row_products_size<Queries>(page_tokens);
-
+/// Products of a block of queries, in pairs or not, with the keys of a run.
 template <index_t Queries, class T>
 [[gnu::always_inline]] inline void products_with(const page_run<T>& run, const page_run<T>& ahead,
-                                                 const float* const* queries, index_t dims, float* out) {
-  row_products<Queries>(queries, placed_rows<T>{run.keys, run.places}, run.tokens,
-                        placed_rows<T>{ahead.keys, ahead.places}, dims, out);
+                                                 const run_query* queries, index_t dims, float* out) {
+  const float* query[std::size_t{Queries}];
+  for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
+  const placed_rows<T> rows{run.keys, run.places}, next{ahead.keys, ahead.places};
+#if ZOOMR_PAIRS
+  if (in_pairs<page_run<T>> && queries->pairs)
+    return row_products_of_pairs<Queries>(query, rows, run.tokens, next, dims, out);
+#endif
+  row_products<Queries>(query, rows, run.tokens, next, dims, out);
 }
 
 template <index_t Queries>
-[[gnu::always_inline]] inline void products_with(const page_tile& tile, const page_tile&, const float* const* queries,
+[[gnu::always_inline]] inline void products_with(const page_tile& tile, const page_tile&, const run_query* queries,
                                                  index_t dims, float* out) {
-  for (index_t t = 0; t < tile.tokens; t += simd)
-    tile_products<Queries>(queries, tile.keys + t, dims, out + t * Queries);
+  const float* query[std::size_t{Queries}];
+  for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
+#if ZOOMR_PAIRS
+  if (queries->pairs) {
+    for (index_t q = 0; q < Queries; ++q) query[q] += dims;
+    return tile_products_of_pairs<Queries>(query, tile.key_pairs, dims, out);
+  }
+#endif
+  for (index_t t = 0; t < tile.tokens; t += simd * tile_vectors)
+    tile_products<Queries>(query, tile.keys + t, dims, out + t * Queries);
 }
 
 template <index_t Queries>
@@ -210,14 +262,12 @@ template <index_t Queries>
   for (index_t q = 0; q < Queries; ++q) numbers[q] *= factor;
 }
 
-/// From queries to weights.
-/// @param weights  [weights_of<Queries>]  out, aligned to a vector
-template <index_t Queries, class Run, class Hook>
-[[gnu::flatten]] void weigh_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths,
-                                  float scale, hooked<Hook> call, float* weights) {
+/// From queries to weights, of some blocks of queries.
+/// @param weights  [Blocks][weights_of<Queries>]  out, aligned to a vector
+template <index_t Queries, index_t Blocks, class Run, class Hook>
+[[gnu::flatten]] void weigh_blocks(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths,
+                                   float scale, hooked<Hook> call, float (*weights)[std::size_t{weights_of<Queries>}]) {
   using T = typename Run::number;
-  const float* query[std::size_t{Queries}];
-  for (index_t q = 0; q < Queries; ++q) query[q] = queries[q].query;
   if constexpr (!std::is_base_of_v<page_tile, Run>) {
     constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
     for (index_t t = run.tokens; t < ahead.tokens; ++t) {  // more than the loops below prefetch
@@ -226,25 +276,29 @@ template <index_t Queries, class Run, class Hook>
         prefetch(ahead.values + ahead.value_places[t] + stored_size<T>(d));
     }
   }
-  products_with<Queries>(run, ahead, query, widths.key, weights);
-  if (run.has_scales()) {
-    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.key_scale(t, widths));
-  }
-  if constexpr (has_hook<Hook>) {
-    weigh_changed<Queries>(weights, run.tokens, widths.value, scale, queries, call);
-  } else {
-    weigh<Queries>(weights, run.tokens, widths.value, scale, queries);
-  }
-  if (run.has_scales()) {
-    for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights + t * Queries, run.value_scale(t, widths));
-  }
-#if ZOOMR_PAIRS
-  if constexpr (in_pairs<Run>) {  // weights of two tokens are where that of the first was
-    for (index_t i = 0; i < run.tokens * Queries; i += simd) {
-      to_memory(reinterpret_cast<floats>(paired<Queries>(load(weights + i))), weights + i);
+  for (index_t b = 0; b < Blocks; ++b) {
+    products_with<Queries>(run, b == 0 ? ahead : run, queries + b * Queries, widths.key, weights[b]);
+    if (run.has_scales()) {
+      for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.key_scale(t, widths));
     }
   }
+  if constexpr (Blocks > 1 || has_hook<Hook>) {
+    weigh_logits<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries, call);
+  } else {
+    weigh<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries);
+  }
+  for (index_t b = 0; b < Blocks; ++b) {
+    if (run.has_scales()) {
+      for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.value_scale(t, widths));
+    }
+#if ZOOMR_PAIRS
+    if constexpr (in_pairs<Run>) {  // weights of two tokens are where that of the first was
+      for (index_t i = 0; i < run.tokens * Queries; i += simd) {
+        to_memory(reinterpret_cast<floats>(paired<Queries>(load(weights[b] + i))), weights[b] + i);
+      }
+    }
 #endif
+  }
 }
 
 /// From weights to outputs.
@@ -265,12 +319,14 @@ template <index_t Queries, class Run>
   for (; d < width; d += simd) add_values<Queries, 1>(weights, run, ahead, width, out, d);
 }
 
-template <index_t Queries, class Run, class Hook>
+template <index_t Queries, index_t Blocks = 1, class Run, class Hook>
 void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths, float scale,
                   hooked<Hook> call) {
-  alignas(floats) float weights[std::size_t{weights_of<Queries>}];
-  weigh_block<Queries>(run, ahead, queries, widths, scale, call, weights);
-  add_block<Queries>(run, ahead, queries, widths.value, weights);
+  alignas(floats) float weights[std::size_t{Blocks}][std::size_t{weights_of<Queries>}];
+  weigh_blocks<Queries, Blocks>(run, ahead, queries, widths, scale, call, weights);
+  for (index_t b = 0; b < Blocks; ++b) {
+    add_block<Queries>(run, b == 0 ? ahead : run, queries + b * Queries, widths.value, weights[b]);
+  }
 }
 
 // The first block of queries brings the next run near the processor. Of four blocks all read the keys before any reads
@@ -278,24 +334,28 @@ void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv
 template <class Run, class Hook>
 void attend_run(this_path, const Run& run, const Run& ahead, const run_query* queries, index_t count, kv_widths widths,
                 float scale, hooked<Hook> call) {
-  index_t q = 0;
-  for (; q + 16 <= count; q += 16) {
-    alignas(floats) float weights[4][std::size_t{weights_of<4>}];
-    for (index_t i = 0; i < 4; ++i) {
-      weigh_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths, scale, call.from(q + 4 * i),
-                     weights[i]);
-    }
-    for (index_t i = 0; i < 4; ++i) {
-      add_block<4>(run, q + i == 0 ? ahead : run, queries + q + 4 * i, widths.value, weights[i]);
+#if ZOOMR_PAIRS
+  if constexpr (in_pairs<Run>) {  // those of a block are all in pairs, or none
+    index_t alike = 0;
+    while (alike < count && queries[alike].pairs == queries->pairs) ++alike;
+    if (alike < count) {
+      attend_run(this_path{}, run, ahead, queries, alike, widths, scale, call);
+      return attend_run(this_path{}, run, ahead, queries + alike, count - alike, widths, scale, call.from(alike));
     }
   }
+#endif
+  index_t q = 0;
+  for (; q + 16 <= count; q += 16) {
+    attend_block<4, 4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
+  }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
-  if constexpr (widened_slowly<typename Run::number> && !has_hook<Hook>) {
-    if (q + 3 == count) {  // two and one would widen twice: a fourth has weights of 0 and no output
+  if constexpr (!has_hook<Hook>) {
+    if (q + 3 == count) {  // two and one would read and widen twice: a fourth has weights of 0 and no output
       float zeros[std::size_t{shape::most_head_dim}];
       for (index_t d = 0; d < widths.value; ++d) zeros[d] = 0.0f;
       attention_state nobody{infinity, 0.0f, zeros};
-      const run_query four[] = {queries[q], queries[q + 1], queries[q + 2], {queries[q].query, &nobody}};
+      const run_query four[] = {
+          queries[q], queries[q + 1], queries[q + 2], {queries[q].query, &nobody, queries[q].pairs}};
       return attend_block<4>(run, q == 0 ? ahead : run, four, widths, scale, call.from(q));
     }
   }

@@ -20,7 +20,8 @@ enum class cpu_path : std::uint8_t {
   avx2,      // with FMA and F16C
   avx512,    // F, BW, DQ and VL, with what avx2 has
   /// And products of pairs of bfloat16: attention multiplies such values two tokens at a time, by weights that are
-  /// rounded to bfloat16. An output is off by up to 2^-8 of the largest value; weights are added up unrounded.
+  /// rounded to bfloat16. An output is off by up to 2^-8 of the largest value; weights are added up unrounded. Queries
+  /// that are numbers of bfloat16 are multiplied with such keys two dimensions at a time; no other query is rounded.
   avx512_bf16,
   neon  // 32 registers of four floats, with conversions of float16
 };

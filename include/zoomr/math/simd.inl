@@ -194,12 +194,6 @@ template <class T>
     return load(row + d);
   }
 }
-/// Numbers of this type take several instructions each to become floats.
-template <class T>
-inline constexpr bool widened_slowly = in_blocks<T>;
-template <>
-inline constexpr bool widened_slowly<float8> = true;
-
 /// -1 where there is a NaN, 0 elsewhere; by its bits, as is_nan.
 [[gnu::always_inline]] inline ints nans(floats x) { return (reinterpret_cast<ints>(x) & 0x7fffffff) > 0x7f800000; }
 

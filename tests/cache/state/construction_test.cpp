@@ -220,7 +220,6 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       listing = (listed * (group + cells) + (group + 1) * cells) * float_bytes + listed * (3 * index_bytes + 8);
     }
   }
-  const real asking = std::max(real{1}, std::floor(16 / group)) * group;
   const bool within_kv_head =
       policy.aggregate.per == zoomr::scope::kv_head || policy.aggregate.per == zoomr::scope::head;
   const real row_heads = within_kv_head ? group : heads;
@@ -240,9 +239,9 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
       (several ? 2 : 1) * states * real{sizeof(zoomr::attention_state)} +
       (several ? c.max_batched_tokens * heads * value * float_bytes : 0) +
-      // a prompt's tile: of each query its row, its output's, and where both are; eight pages
-      asking * ((dim + value) * float_bytes + 3 * real{sizeof(float*)}) +
-      8 * 16 * (dim + std::max(dim, value)) * float_bytes +
+      // a prompt's tile: of each of 16 queries its row, the same in pairs, its output's, where they are; 16 pages
+      16 * ((dim * 1.5 + value) * float_bytes + 4 * real{sizeof(float*)}) +
+      16 * 16 * (dim + std::max(dim, value)) * float_bytes +
       (c.half_queries ? c.max_batched_tokens * heads * (dim + value) * float_bytes : 0) +
       ranges * real{sizeof(zoomr::token_range)} * (1 + group) + cue * (dim + 2) * float_bytes + cue_made * float_bytes;
   const real of_page = 2 * index_bytes;  // its place in the stock, and how many tables name it
@@ -342,7 +341,7 @@ TEST_CASE("full takes what cells of the same numbers take, and the index of page
     CHECK(full.details == cells);
     CHECK(full.summaries == 0);
     CHECK(full.metadata < 20 * tokens);
-    CHECK(full.total() < cells + cells / 200);
+    CHECK(full.total() < cells + cells / 150);
     const zoomr::memory_use quest = bytes_of(zoomr::presets::quest);
     CHECK(quest.summaries == cells / 16 + 16 * cells / tokens);  // and 16 that spans cut off
     const std::int64_t numbers = quest.summaries / 4;

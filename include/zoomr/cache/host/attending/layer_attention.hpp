@@ -144,14 +144,16 @@ class layer_attention {
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
     tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window());
     end_stretches(tokens, heads, first);
-    for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; t += tile.tokens()) {
-      const auto query = [&](index_t token, index_t head_of_group) -> run_query {
-        const index_t head = kv_head * model.group() + head_of_group;
-        return {queries_[item_.packed + t + token][head].data(), &core_.heads.at(t + token, head)};
+    const index_t group = heads.size(), last = tokens.last * group;
+    for (index_t at = (std::max)(tokens.first, first - slot(0)) * group; at < last; at += prompt_tile::together) {
+      const index_t t = at / group;
+      const auto query = [&](index_t i) -> run_query {
+        const index_t token = (at + i) / group, head = heads.first + (at + i) % group;
+        return {queries_[item_.packed + token][head].data(), &core_.heads.at(token, head)};
       };
-      const index_t count = (std::min)(tile.tokens(), tokens.last - t);
+      const index_t count = (std::min)(prompt_tile::together, last - at);
       core_.with_hook(core_.state_of(item_), layer_, heads, item_.first + t,
-                      [&](const auto& hook) { tile.attend(kv_lane, slot(t), count, query, scale, hook); });
+                      [&](const auto& hook) { tile.attend(kv_lane, slot(t), at % group, count, query, scale, hook); });
     }
   }
 
