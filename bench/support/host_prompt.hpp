@@ -28,7 +28,9 @@ class host_prompt {
         keys_(noise(std::int64_t{chunk} * kv_heads * head_dim, 1)),
         values_(noise(std::int64_t{chunk} * kv_heads * head_dim, 2)),
         queries_(noise(std::int64_t{chunk} * heads * head_dim, 3, query_scale)),
-        out_(queries_.size()) {}
+        out_(queries_.size()) {
+    for (float& number : queries_) number = as_engine_has<T>(number);
+  }
 
   /// @return  seconds of `attend`, all chunks together
   double run() {

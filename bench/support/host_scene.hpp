@@ -66,6 +66,7 @@ class host_scene {
     const bool prompt = position_ < says_.prompt;
     const auto keys = filled(keys_, tokens, kv_heads, 1, 1.0f), values = filled(values_, tokens, kv_heads, 2, 1.0f);
     const auto queries = filled(queries_, tokens, heads, 3, query_scale);
+    for (float& number : queries_) number = as_engine_has<T>(number);
     out_.resize(queries_.size());
     std::vector<zoomr::token_id> ids;
     for (index_t t = 0; t < tokens; ++t) ids.push_back(says_.at(position_ + t));

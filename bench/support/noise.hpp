@@ -4,8 +4,9 @@
 
 #include <zoomr/core/block_rows.hpp>
 
-#include <cstdint>  // std::int64_t
-#include <vector>   // std::vector
+#include <cstdint>      // std::int64_t
+#include <type_traits>  // std::is_same_v
+#include <vector>       // std::vector
 
 namespace zoomr_bench {
 
@@ -27,6 +28,13 @@ ZOOMR_HD inline float noise_at(std::int64_t i, std::uint32_t seed) {
 template <class T>
 ZOOMR_HD T stored_noise(std::int64_t i, std::uint32_t seed, float scale = 1.0f) {
   return zoomr::from_float<T>(noise_at(i, seed) * scale);
+}
+
+/// A number as an engine has it that stores keys in `T`: one of bfloat16 rounds its queries, too.
+template <class T>
+float as_engine_has(float number) {
+  if constexpr (std::is_same_v<T, zoomr::bfloat16>) return zoomr::to_float(zoomr::from_float<T>(number));
+  return number;
 }
 
 /// The first numbers of a stream.
