@@ -119,9 +119,7 @@ void attend_run(cpu_path path, const Run& run, view<const run_query> queries, kv
 }  // namespace portable
 }  // namespace zoomr::inline v0::detail
 
-#define ZOOMR_EACH_CPU_PATH <zoomr/attention/tile_products.inl>
-#include <zoomr/core/each_cpu_path.inl>
-#define ZOOMR_EACH_CPU_PATH <zoomr/attention/pair_products.inl>
+#define ZOOMR_EACH_CPU_PATH <zoomr/attention/key_products.inl>
 #include <zoomr/core/each_cpu_path.inl>
 #define ZOOMR_EACH_CPU_PATH <zoomr/attention/page_run.inl>
 #include <zoomr/core/each_cpu_path.inl>
