@@ -196,19 +196,32 @@ template <index_t Queries>
   }
 }
 
-/// The same of the products; four queries fill 32 registers, two of two vectors 16.
+/// Four queries fill 32 registers, two of two vectors 16.
 template <index_t Queries>
-[[gnu::noinline]] void tile_products(const float* const* queries, const float* keys, index_t dims, float* out) {
-  of_queries<Queries> sums;
+[[gnu::noinline]] void tile_sums(const float* const* queries, const float* keys, index_t dims,
+                                 of_queries<Queries>& sums) {
+  sums = tile_sums<Queries, 0, 1>(queries, keys, dims);
+}
+
+/// The products, as store_products stores them.
+template <index_t Queries>
+[[gnu::always_inline]] inline void tile_products(const float* const* queries, const float* keys, index_t dims,
+                                                 float* out) {
   if constexpr (Queries == 4 && simd == 8) {
-    const auto first = tile_sums<2, 0, 1>(queries, keys, dims), last = tile_sums<2, 0, 1>(queries + 2, keys, dims);
-    for (index_t v = 0; v < tile_vectors; ++v) {
-      for (index_t q = 0; q < 2; ++q) sums.at[q][v] = first.at[q][v], sums.at[q + 2][v] = last.at[q][v];
+    of_queries<2> two[2];
+    for (index_t i = 0; i < 2; ++i) tile_sums<2>(queries + 2 * i, keys, dims, two[i]);
+    of_queries<4> sums;
+#pragma GCC unroll 4
+    for (index_t q = 0; q < 4; ++q) {
+#pragma GCC unroll 2
+      for (index_t v = 0; v < tile_vectors; ++v) sums.at[q][v] = two[q / 2].at[q % 2][v];
     }
+    store_products<4>(sums, out);
   } else {
-    sums = tile_sums<Queries, 0, 1>(queries, keys, dims);
+    of_queries<Queries> sums;
+    tile_sums<Queries>(queries, keys, dims, sums);
+    store_products<Queries>(sums, out);
   }
-  store_products<Queries>(sums, out);
 }
 #endif
 

@@ -155,17 +155,20 @@ template <index_t Queries, index_t Blocks>
   }
 }
 
+#if ZOOMR_PAIRS
+using avx512::change_scaled, avx512::weigh;
+#else
 /// Seldom, and long.
 [[gnu::noinline]] inline void raise(attention_state& state, float logit, index_t value_width) {
   state.raise(logit, value_width);
 }
 
 /// The logits of some blocks of queries become weights, and the states are raised. Each step waits for the one before:
-/// those of several blocks wait together.
+/// those of several blocks wait together. It does not depend on the run, and is compiled once for all.
 /// @param logits  [Blocks][page_tokens][Queries]  of `tokens` tokens, unscaled; aligned to a vector
 template <index_t Queries, index_t Blocks>
-[[gnu::always_inline]] inline void weigh(float (*logits)[std::size_t{weights_of<Queries>}], index_t tokens,
-                                         index_t value_width, float scale, const run_query* queries) {
+[[gnu::noinline]] void weigh(float (*logits)[std::size_t{weights_of<Queries>}], index_t tokens, index_t value_width,
+                             float scale, const run_query* queries) {
   floats largest[std::size_t{Blocks}];
   floats from[std::size_t{Blocks}];
 #pragma GCC unroll 4
@@ -208,22 +211,11 @@ template <index_t Queries, index_t Blocks>
   add_weights<Queries, Blocks>(logits, tokens, queries);
 }
 
-#if ZOOMR_PAIRS
-using avx512::weigh_logits;
-#else
-/// The same, and for logits that go through a hook. It does not depend on the run, and is compiled once for all.
-template <index_t Queries, index_t Blocks, class Hook>
-[[gnu::noinline]] void weigh_logits(float (*logits)[std::size_t{weights_of<Queries>}], index_t tokens,
-                                    index_t value_width, float scale, const run_query* queries,
-                                    const hooked<Hook>& call) {
-  if constexpr (has_hook<Hook>) {
-    for (index_t b = 0; b < Blocks; ++b) {
-      for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits[b] + i) * scale, logits[b] + i);
-      change(call.hook, run_logits{logits[b], tokens, Queries, call.first_slot, call.first_query + b * Queries});
-    }
-    scale = 1.0f;
-  }
-  weigh<Queries, Blocks>(logits, tokens, value_width, scale, queries);
+/// Logits that go through a hook.
+template <index_t Queries, class Hook>
+[[gnu::always_inline]] inline void change_scaled(float* logits, index_t tokens, float scale, const hooked<Hook>& call) {
+  for (index_t i = 0; i < tokens * Queries; i += simd) to_memory(load(logits + i) * scale, logits + i);
+  change(call.hook, run_logits{logits, tokens, Queries, call.first_slot, call.first_query});
 }
 #endif
 
@@ -282,11 +274,13 @@ template <index_t Queries, index_t Blocks, class Run, class Hook>
       for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.key_scale(t, widths));
     }
   }
-  if constexpr (Blocks > 1 || has_hook<Hook>) {
-    weigh_logits<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries, call);
-  } else {
-    weigh<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries);
+  if constexpr (has_hook<Hook>) {
+    for (index_t b = 0; b < Blocks; ++b) {
+      change_scaled<Queries>(weights[b], run.tokens, scale, call.from(b * Queries));
+    }
+    scale = 1.0f;
   }
+  weigh<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries);
   for (index_t b = 0; b < Blocks; ++b) {
     if (run.has_scales()) {
       for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.value_scale(t, widths));
