@@ -4,10 +4,14 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>  // std::atomic
-#include <chrono>  // std::chrono::milliseconds
-#include <thread>  // std::thread
-#include <vector>  // std::vector
+#include <pthread.h>  // pthread_kill, pthread_self
+
+#include <atomic>   // std::atomic
+#include <chrono>   // std::chrono::milliseconds
+#include <csignal>  // std::signal
+#include <cstdint>  // std::uint8_t
+#include <thread>   // std::thread
+#include <vector>   // std::vector
 
 namespace zoomr_test {
 namespace {
@@ -66,6 +70,58 @@ TEST_CASE("thread_pool: for_each_piece gives no two pieces the same memory at a 
     });
     CHECK_FALSE(shared);
     for (const int n : times) CHECK(n == 1);
+  }
+}
+
+std::atomic<bool> held{false}, released{false};
+void hold(int) {
+  held = true;
+  while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_CASE("thread_pool: a thread that does not come is not waited for") {
+  zoomr::thread_pool pool(2);
+  const pthread_t caller = pthread_self();
+  std::atomic<bool> found{false};
+  pthread_t other{};
+  auto look = [&](index_t) {
+    if (pthread_equal(pthread_self(), caller) != 0 || found) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else {
+      other = pthread_self(), found = true;
+    }
+  };
+  while (!found) pool(8, zoomr::task_ref(look));
+  std::signal(SIGUSR1, hold);
+  pthread_kill(other, SIGUSR1);
+  while (!held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::atomic<bool> returned{false}, late{false};
+  std::thread watch([&] {
+    for (int i = 0; i < 5000 && !returned; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    late = !returned;
+    released = true;
+  });
+  int done = 0;
+  auto count = [&](index_t) { ++done; };  // the caller alone can come
+  for (int round = 0; round < 100; ++round) pool(7, zoomr::task_ref(count));
+  returned = true;
+  watch.join();
+  CHECK(done == 700);
+  CHECK_FALSE(late);
+  std::signal(SIGUSR1, SIG_DFL);
+}
+
+TEST_CASE("thread_pool: more pieces than one offer has, and none") {
+  zoomr::thread_pool pool(3);
+  constexpr index_t most = 3 * 0xffff + 5;
+  for (const index_t pieces : {0, 1, 0xffff, 0x10000, most}) {
+    CAPTURE(pieces);
+    std::vector<std::uint8_t> times(static_cast<std::size_t>(pieces));
+    auto task = [&](index_t i) { ++times[static_cast<std::size_t>(i)]; };
+    pool(pieces, zoomr::task_ref(task));
+    bool once = true;
+    for (const std::uint8_t n : times) once = once && n == 1;
+    CHECK(once);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/threads/waiting.hpp>
 
+#include <algorithm>     // std::min
 #include <atomic>        // std::atomic
 #include <cstddef>       // std::size_t
 #include <mutex>         // std::mutex, std::lock_guard
@@ -47,54 +48,68 @@ class thread_pool {
   index_t threads() const { return static_cast<index_t>(started_.size()) + 1; }
 
   /// Calls task(i) for each i of 0 ... pieces - 1, and returns when all are done. It must not be called by a task.
+  /// @cost  no allocation; a thread that sleeps is woken, but never waited for: whoever comes late finds less to do
   void operator()(index_t pieces, const task_ref& task) {
     const std::lock_guard<std::mutex> alone(one_at_a_time_);
-    task_ = &task;
-    pieces_ = pieces;
-    next_.store(0, std::memory_order_relaxed);
-    busy_.store(threads() - 1, std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
-    work();
-    for (index_t left = threads() - 1; left > 0;) left = detail::awaited(busy_, left);
-  }
-
- private:
-  void work() {
-    for (index_t i = next_.fetch_add(1, std::memory_order_relaxed); i < pieces_;
-         i = next_.fetch_add(1, std::memory_order_relaxed)) {
-      (*task_)(i);
+    if (pieces == 1) return task(0);
+    for (first_ = 0; first_ < pieces; first_ += most_pieces) {
+      task_ = &task;
+      offer((std::min)(pieces - first_, most_pieces));
+      while (work()) {
+      }
+      for (index_t left = left_.load(std::memory_order_acquire); left > 0;) left = detail::awaited(left_, left);
     }
   }
 
-  // Every thread takes part in every round, so that no round begins while a thread still reads the one before.
+ private:
+  static constexpr index_t most_pieces = 0xffff;  // of an offer
+
+  void offer(index_t pieces) {
+    left_.store(pieces, std::memory_order_relaxed);
+    const std::uint64_t before = offer_.load(std::memory_order_relaxed);
+    offer_.store(((before >> 32) + 1) << 32 | static_cast<std::uint64_t>(pieces), std::memory_order_release);
+    signals_.fetch_add(1, std::memory_order_release);
+    signals_.notify_all();
+  }
+
+  // Takes a piece and does it. While a piece is taken and not done, what was offered stays.
+  // @return  false if there is none
+  bool work() {
+    std::uint64_t offered = offer_.load(std::memory_order_acquire);
+    std::uint64_t piece;
+    do {
+      piece = offered >> 16 & 0xffff;
+      if (piece == (offered & 0xffff)) return false;
+    } while (!offer_.compare_exchange_weak(offered, offered + (1 << 16), std::memory_order_acq_rel));
+    (*task_)(first_ + static_cast<index_t>(piece));
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+    return true;
+  }
+
   void serve() {
-    for (std::uint32_t round = 0;;) {
-      const std::uint32_t current = detail::awaited(round_, round);
-      if (current == round) continue;
-      round = current;
-      if (stopped_) return;
-      work();
-      if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+    for (std::uint32_t seen = 0; !stopped_.load(std::memory_order_acquire);) {
+      while (work()) {
+      }
+      seen = detail::awaited(signals_, seen);
     }
   }
 
   void stop() {
-    stopped_ = true;
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
+    stopped_.store(true, std::memory_order_release);
+    signals_.fetch_add(1, std::memory_order_release);
+    signals_.notify_all();
     for (std::thread& thread : started_) thread.join();
     started_.clear();
   }
 
   std::mutex one_at_a_time_;
   std::vector<std::thread> started_;
-  const task_ref* task_ = nullptr;  // of this round
-  index_t pieces_ = 0;              // of this round
-  bool stopped_ = false;            // read when a round begins
-  std::atomic<index_t> next_{0};    // piece that no thread has taken yet
-  std::atomic<index_t> busy_{0};    // started threads that are in this round
-  std::atomic<std::uint32_t> round_{0};
+  const task_ref* task_ = nullptr;  // of what is offered
+  index_t first_ = 0;               // the first piece of that
+  std::atomic<bool> stopped_{false};
+  alignas(64) std::atomic<std::uint64_t> offer_{0};    // 32 bits: which offer; 16: pieces taken; 16: pieces
+  alignas(64) std::atomic<index_t> left_{0};           // pieces that are not done
+  alignas(64) std::atomic<std::uint32_t> signals_{0};  // grows whenever there is something new
 };
 
 }  // namespace zoomr::inline v0
