@@ -457,6 +457,41 @@ saved_bytes saved(grouped_kv_cache<>& cache, sequence seq) {
   return sink.bytes;
 }
 
+TEST_CASE("a question that is named stays where a group pins it, beside a group that attends to everything") {
+  constexpr shape model{1, 4, 2, 8};
+  zoomr::config limits = limits_for(longest, 2);
+  caches two;
+  two.push_back(zoomr::kv_cache(model, with(quest_everywhere, [](auto& p) { p.zone.question = 16; }), limits));
+  limits.logits.window = 12;  // of the model
+  two.push_back(zoomr::kv_cache(model, zoomr::presets::full, limits));
+  const table group_of{0, 1};
+  grouped_kv_cache<> cache(std::move(two), view<const index_t>(group_of));
+  const sequence seq = cache.open();
+  const auto pass = [&](index_t count, view<const zoomr::token_span> spans, bool ends) {
+    const std::vector<zoomr::token_id> ids(static_cast<std::size_t>(count), plain_id);
+    step_item item{seq, view<const zoomr::token_id>(ids), ends};
+    item.spans = spans;
+    auto step = cache.begin(view<const step_item>(&item, {1}));
+    std::vector<float> keys(static_cast<std::size_t>(count * 2 * 8), 0.5f), queries(keys.size() * 2, 0.5f),
+        out(queries);
+    for (index_t layer = 0; layer < 2; ++layer) {
+      step.append(layer, view<const float, 3>(keys.data(), {count, 2, 8}),
+                  view<const float, 3>(keys.data(), {count, 2, 8}));
+      step.attend(layer, view<const float, 3>(queries.data(), {count, 4, 8}),
+                  view<float, 3>(out.data(), {count, 4, 8}));
+    }
+    step.commit();
+  };
+  const zoomr::token_span question{{18, 26}, zoomr::span_role::question};
+  pass(30, view<const zoomr::token_span>(&question, {1}), true);
+  for (index_t t = 0; t < 3; ++t) pass(1, {}, false);
+  const std::vector<zoomr::pinned_range> pinned = cache.group(0).pinned(cache.in_group(seq, 0));
+  REQUIRE(pinned.size() == 1);
+  CHECK(pinned[0].tokens.first == 18);
+  CHECK(pinned[0].tokens.last == 26);
+  CHECK(pinned[0].role == zoomr::span_role::question);
+}
+
 TEST_CASE("a span is erased from all groups as from separate caches") {
   const zoomr::config limits = limits_for(longest, 2);
   two_ways ways;

@@ -384,6 +384,8 @@ TEST_CASE("spans that cannot be are refused, and nothing has changed") {
       refusal(small::quest, {{0, 2}}, {{2, 3}, question}) ==
       "zoomr: begin: a span is a question, but the policy pins none: its zones' `question` is the most tokens of one, "
       "and 0");
+  CHECK(refusal(zoomr::presets::full, {{0, 2}}, {{2, 3}, question}) == "");  // all is attended in any case
+  CHECK(refusal(with(zoomr::presets::full, [](auto& p) { p.zone.recent = 3; }), {{0, 2}}, {{2, 3}, question}) != "");
   CHECK(refusal(with(small::quest, [](auto& p) { p.zone.question = 5; }), {{0, 2}}, {{2, 3}, question}, false) ==
         "zoomr: begin: a span is a question, but the item is not part of a prompt");
 }

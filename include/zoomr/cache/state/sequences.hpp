@@ -163,10 +163,16 @@ inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
   return count;
 }
 
+/// Every query attends everything: a question stays without being pinned.
+inline bool attends_everything(const any_policy& policy, index_t max_tokens) {
+  return !policy.selects && !evicts_by_attention(policy, max_tokens) &&
+         policy.zone.back(max_tokens - 1, 0, max_tokens - 1) == 0;
+}
+
 /// Checks the spans of an item.
 /// @throws precondition_error if they are empty, or not ascending and disjoint; if the policy cannot end a segment
-///         where they do; for a question that is not of a prompt, or that the policy's zones have no room for; or if
-///         more is pinned than the evictor keeps
+///         where they do; for a question that is not of a prompt, or that the policy's zones have no room for though
+///         they hide tokens; or if more is pinned than the evictor keeps
 /// @cost   O(tokens) under a policy that evicts by attention, else O(spans)
 [[gnu::cold, gnu::noinline]] inline void expect_spans(const any_policy& policy, const token_state& stepped,
                                                       const step_item& item, index_t max_tokens) {
@@ -182,7 +188,7 @@ inline bool evicts_by_attention(const any_policy& policy, index_t max_tokens) {
     if (span.role == span_role::pinned) continue;
     ZOOMR_EXPECTS(stepped.in_prompt() || begins_later_prompt(stepped, item),
                   "begin: a span is a question, but the item is not part of a prompt");
-    ZOOMR_EXPECTS(policy.zone.question > 0,
+    ZOOMR_EXPECTS(policy.zone.question > 0 || attends_everything(policy, max_tokens),
                   "begin: a span is a question, but the policy pins none: its zones' `question` is the most tokens "
                   "of one, and 0");
   }
