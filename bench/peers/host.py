@@ -74,7 +74,7 @@ def main():
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     python, calls = installed(folder), built(folder)
-    ggml = [path for path in (folder / "python" / "lib").glob("python3*/site-packages/xllamacpp/xllamacpp.abi3.so")]
+    ggml = list((folder / "python" / "lib").glob("python3*/site-packages/xllamacpp/xllamacpp.abi3.so"))
     say("measuring; close what else runs")
     rows = folder / "rows.json"
     done = subprocess.run([python, ROOT / "bench" / "peers" / "host_compare.py", "--calls", calls, "--torch", "--vllm",

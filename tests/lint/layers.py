@@ -24,7 +24,7 @@ ORDER = """
 L0:
 core/platform.hpp core/version.hpp
 L1:
-core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/compiled_flags.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/table.hpp core/threads/waiting.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/compiled_flags.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/table.hpp core/threads/waiting.hpp core/threads/offered_work.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device/device.cuh core/device/streams.cuh core/device/vectors.cuh core/device/warp.cuh core/device/block.cuh
 L2:

@@ -7,7 +7,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/executor.hpp>
-#include <zoomr/core/threads/waiting.hpp>
+#include <zoomr/core/threads/offered_work.hpp>
 
 #include <algorithm>  // std::min
 #include <atomic>     // std::atomic
@@ -61,15 +61,8 @@ class crew {
       for (index_t i = 0; i < pieces; ++i) task(i);
       return;
     }
-    ZOOMR_EXPECTS(pieces <= 0xffff, "crew: more than 65,535 pieces of work");
-    task_ = &task;
-    left_.store(pieces, std::memory_order_relaxed);
-    const std::uint64_t before = offer_.load(std::memory_order_relaxed);
-    offer_.store(((before >> 32) + 1) << 32 | static_cast<std::uint64_t>(pieces), std::memory_order_release);
-    signal();
-    while (work()) {
-    }
-    for (index_t left = left_.load(std::memory_order_acquire); left > 0;) left = detail::awaited(left_, left, patient);
+    ZOOMR_EXPECTS(pieces <= detail::offered_work::most_pieces, "crew: more than 65,535 pieces of work");
+    work_.share(0, pieces, task, patient);
   }
 
  private:
@@ -103,13 +96,13 @@ class crew {
     ++call_;
     for (index_t i = 1; i < nth; ++i)
       places_[static_cast<std::size_t>(i)].entry.store(call_, std::memory_order_release);
-    if (nth > 1) signal();
+    if (nth > 1) work_.signal();
   }
   void close() {
     const index_t nth = present_;
     present_ = 1;
     closed_.store(call_, std::memory_order_release);
-    if (nth > 1) signal();
+    if (nth > 1) work_.signal();
     for (index_t i = 1; i < nth; ++i) {
       std::atomic<std::uint32_t>& exit = places_[static_cast<std::size_t>(i)].exit;
       for (std::uint32_t at = exit.load(std::memory_order_acquire); at != call_;) {
@@ -117,52 +110,31 @@ class crew {
       }
     }
   }
-  void signal() {
-    signals_.fetch_add(1, std::memory_order_release);
-    signals_.notify_all();
-  }
 
   void serve(place& own) {
     const std::uint32_t left = own.exit.load(std::memory_order_relaxed);
     std::uint32_t call = left;
     for (;;) {
-      const std::uint32_t signals = signals_.load(std::memory_order_acquire);
+      const std::uint32_t signals = work_.signals();
       call = own.entry.load(std::memory_order_acquire);
       if (call != left) break;
-      detail::awaited(signals_, signals, patient);
+      work_.await_signal(signals, patient);
     }
     for (;;) {
-      const std::uint32_t signals = signals_.load(std::memory_order_acquire);
-      if (work()) continue;
+      const std::uint32_t signals = work_.signals();
+      if (work_.work()) continue;
       if (closed_.load(std::memory_order_acquire) == call) break;
-      detail::awaited(signals_, signals, patient);
+      work_.await_signal(signals, patient);
     }
     own.exit.store(call, std::memory_order_release);
     own.exit.notify_all();
   }
 
-  // Takes a piece and does it. While a piece is taken and not done, what was offered stays.
-  // @return  false if there is none
-  bool work() {
-    std::uint64_t offer = offer_.load(std::memory_order_acquire);
-    std::uint64_t piece;
-    do {
-      piece = offer >> 16 & 0xffff;
-      if (piece == (offer & 0xffff)) return false;
-    } while (!offer_.compare_exchange_weak(offer, offer + (1 << 16), std::memory_order_acq_rel));
-    (*task_)(static_cast<index_t>(piece));
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
-    return true;
-  }
-
-  std::vector<place> places_;                          // [threads]
-  index_t present_ = 1;                                // the leader's
-  std::uint32_t call_ = 0;                             // the leader's: which one it is in
-  const task_ref* task_ = nullptr;                     // of what is offered
-  alignas(64) std::atomic<std::uint64_t> offer_{0};    // 32 bits: which offer; 16: pieces taken; 16: pieces
-  alignas(64) std::atomic<index_t> left_{0};           // pieces that are not done
-  std::atomic<std::uint32_t> closed_{0};               // the last call that the leader has left
-  alignas(64) std::atomic<std::uint32_t> signals_{0};  // grows whenever there is something new
+  std::vector<place> places_;             // [threads]
+  index_t present_ = 1;                   // the leader's
+  std::uint32_t call_ = 0;                // the leader's: which one it is in
+  std::atomic<std::uint32_t> closed_{0};  // the last call that the leader has left
+  detail::offered_work work_;             // and what threads wait for
 };
 
 }  // namespace zoomr::inline v0

@@ -4,7 +4,7 @@
 
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/executor.hpp>
-#include <zoomr/core/threads/waiting.hpp>
+#include <zoomr/core/threads/offered_work.hpp>
 
 #include <algorithm>     // std::min
 #include <atomic>        // std::atomic
@@ -52,64 +52,31 @@ class thread_pool {
   void operator()(index_t pieces, const task_ref& task) {
     const std::lock_guard<std::mutex> alone(one_at_a_time_);
     if (pieces == 1) return task(0);
-    for (first_ = 0; first_ < pieces; first_ += most_pieces) {
-      task_ = &task;
-      offer((std::min)(pieces - first_, most_pieces));
-      while (work()) {
-      }
-      for (index_t left = left_.load(std::memory_order_acquire); left > 0;) left = detail::awaited(left_, left);
+    for (index_t first = 0; first < pieces; first += detail::offered_work::most_pieces) {
+      work_.share(first, (std::min)(pieces - first, detail::offered_work::most_pieces), task);
     }
   }
 
  private:
-  static constexpr index_t most_pieces = 0xffff;  // of an offer
-
-  void offer(index_t pieces) {
-    left_.store(pieces, std::memory_order_relaxed);
-    const std::uint64_t before = offer_.load(std::memory_order_relaxed);
-    offer_.store(((before >> 32) + 1) << 32 | static_cast<std::uint64_t>(pieces), std::memory_order_release);
-    signals_.fetch_add(1, std::memory_order_release);
-    signals_.notify_all();
-  }
-
-  // Takes a piece and does it. While a piece is taken and not done, what was offered stays.
-  // @return  false if there is none
-  bool work() {
-    std::uint64_t offered = offer_.load(std::memory_order_acquire);
-    std::uint64_t piece;
-    do {
-      piece = offered >> 16 & 0xffff;
-      if (piece == (offered & 0xffff)) return false;
-    } while (!offer_.compare_exchange_weak(offered, offered + (1 << 16), std::memory_order_acq_rel));
-    (*task_)(first_ + static_cast<index_t>(piece));
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
-    return true;
-  }
-
   void serve() {
     for (std::uint32_t seen = 0; !stopped_.load(std::memory_order_acquire);) {
-      while (work()) {
+      while (work_.work()) {
       }
-      seen = detail::awaited(signals_, seen);
+      seen = work_.await_signal(seen);
     }
   }
 
   void stop() {
     stopped_.store(true, std::memory_order_release);
-    signals_.fetch_add(1, std::memory_order_release);
-    signals_.notify_all();
+    work_.signal();
     for (std::thread& thread : started_) thread.join();
     started_.clear();
   }
 
   std::mutex one_at_a_time_;
   std::vector<std::thread> started_;
-  const task_ref* task_ = nullptr;  // of what is offered
-  index_t first_ = 0;               // the first piece of that
   std::atomic<bool> stopped_{false};
-  alignas(64) std::atomic<std::uint64_t> offer_{0};    // 32 bits: which offer; 16: pieces taken; 16: pieces
-  alignas(64) std::atomic<index_t> left_{0};           // pieces that are not done
-  alignas(64) std::atomic<std::uint32_t> signals_{0};  // grows whenever there is something new
+  detail::offered_work work_;
 };
 
 }  // namespace zoomr::inline v0

@@ -165,8 +165,7 @@ class prompt_tile {
       const bfloat16* const values = value(t);
       const bfloat16* const next = t + 1 < tokens ? value(t + 1) : nullptr;
       for (index_t d = 0; d < widths_.value; ++d) {
-        const std::uint32_t upper = next != nullptr ? next[d].bits : 0u;
-        *pairs++ = bits_as<float>(values[d].bits | upper << 16);
+        *pairs++ = pair_of(values[d], next != nullptr ? next[d] : bfloat16{});
       }
     }
   }
