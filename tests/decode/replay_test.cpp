@@ -202,17 +202,18 @@ TEST_CASE("a replay within little memory, which nobody watches, has the same fig
   REQUIRE(recorded);
   CHECK(recorded->steps() == tokens - prompt);
   CHECK(recorded->attended.empty());  // it has taken what it was told
-  zoomr::byte_count least = 1 << 20;
-  std::vector<replay_result> squeezed;
-  while (squeezed.empty()) {  // what is read of the trace takes most of it
-    try {
-      squeezed = play(from, names, least, shared);
-    } catch (const decode::input_error&) {
-      least += 1 << 17;
+  const auto with_the_least = [](zoomr::byte_count& size, zoomr::byte_count step, const auto& played) {
+    for (;; size += step) {
+      try {
+        return played();
+      } catch (const decode::input_error&) {  // too small for one of the policies
+      }
     }
-  }
-  shared.limits.device = resident[0].bytes.total() * 92 / 100;
-  const std::vector<replay_result> device = play(from, names, plenty, shared);
+  };
+  zoomr::byte_count memory = 1 << 20;  // what is read of the trace takes most of it
+  const auto squeezed = with_the_least(memory, 1 << 17, [&] { return play(from, names, memory, shared); });
+  shared.limits.device = resident[0].bytes.total() / 2;
+  const auto device = with_the_least(shared.limits.device, 1 << 13, [&] { return play(from, names, plenty, shared); });
   for (std::size_t i = 0; i < names.size(); ++i) {
     CAPTURE(names[i].text);
     CHECK(resident[i].heads == squeezed[i].heads);
