@@ -260,14 +260,14 @@ TEST_CASE("what no sum can hold has the same bits on every path too") {
   const float odd[] = {infinity, -infinity, not_a_number, 1e38f, -1e38f, 1e-40f, -0.0f, 0.0f};
   for (const cpu_path path : vector_paths) {
     for (index_t round = 0; round < 200; ++round) {
-      const index_t tokens = random.between(1, 70);
-      scene<float> of(random, 32, 4, tokens, random_ranges(random, tokens));
+      const index_t tokens = random.between(1, 70), group = 3 + round % 2;
+      scene<float> of(random, 32, group, tokens, random_ranges(random, tokens));
       for (index_t i = random.below(4); i >= 0; --i) {
         float* const where = of.kv_lane().key(random.below(tokens)) + random.below(32);
         where[random.below(2) * of.kv_lane().rows.value_offset] = odd[random.below(8)];
       }
-      if (random.below(3) == 0) of.queries[unit::size(random.below(128))] = odd[random.below(8)];
-      group_states portable(4, 32), made(4, 32);
+      if (random.below(3) == 0) of.queries[unit::size(random.below(32 * group))] = odd[random.below(8)];
+      group_states portable(group, 32), made(group, 32);
       gather(of, of.ranges, portable, cpu_path::portable);
       gather(of, of.ranges, made, path);
       CAPTURE(round);
@@ -282,14 +282,14 @@ TEST_CASE_TEMPLATE_DEFINE("blocks with scales that are infinite, NaN, zero or ti
   const std::uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x00fe};
   for (const cpu_path path : vector_paths) {
     for (index_t round = 0; round < 100; ++round) {
-      const index_t tokens = random.between(1, 70);
-      scene<T> held(random, 64, 4, tokens, random_ranges(random, tokens));
+      const index_t tokens = random.between(1, 70), group = 3 + round % 2;
+      scene<T> held(random, 64, group, tokens, random_ranges(random, tokens));
       for (index_t i = random.below(5); i >= 0; --i) {
         const index_t slot = random.below(tokens);
         T* const row = random.below(2) == 0 ? held.kv_lane().key(slot) : held.kv_lane().value(slot);
         row[random.below(2) * block_size<T>].bits = static_cast<decltype(T::bits)>(odd[random.below(10)]);
       }
-      group_states portable(4, 64), other(4, 64);
+      group_states portable(group, 64), other(group, 64);
       gather(held, held.ranges, portable, cpu_path::portable);
       gather(held, held.ranges, other, path);
       CAPTURE(round);

@@ -30,7 +30,7 @@ inline void pair_numbers(this_path, const float* from, float* to, index_t count)
 /// As `dots`, of pairs of bfloat16: 16 partial sums, each of pairs of dimensions, by a halving tree.
 /// @param queries  [Queries][dims]  numbers of bfloat16
 /// @pre   dims is a multiple of 32
-template <index_t Queries, index_t Rows>
+template <index_t Queries, index_t Rows, index_t Stride>
 [[gnu::always_inline]] inline void dots_of_pairs(const float* const* queries, const placed_rows<bfloat16>& rows,
                                                  const placed_rows<bfloat16>& ahead, index_t first, index_t dims,
                                                  float* out) {
@@ -52,24 +52,20 @@ template <index_t Queries, index_t Rows>
       for (index_t q = 0; q < Queries; ++q) sum[r * Queries + q] = fused(query[q], key, sum[r * Queries + q]);
     }
   }
-  summed half_sums[std::size_t{products}];
+  summed half_sums[std::size_t{Rows * Stride}] = {};
 #pragma GCC unroll 16
-  for (index_t i = 0; i < products; ++i) half_sums[i] = halved(sum[i]);
-#pragma GCC unroll 4
-  for (index_t i = 0; i < products; i += sums_at_once) {
-    const summed sums = halving_sums(half_sums + i);
-    __builtin_memcpy(out + i, &sums, sizeof sums);
-  }
+  for (index_t i = 0; i < products; ++i) half_sums[i / Queries * Stride + i % Queries] = halved(sum[i]);
+  store_sums(half_sums, out);
 }
 
 /// As row_products, of queries in pairs.
-template <index_t Queries>
+template <index_t Queries, index_t Stride>
 [[gnu::noinline]] void row_products_of_pairs(const float* const* queries, const placed_rows<bfloat16>& rows,
                                              index_t count, const placed_rows<bfloat16>& ahead, index_t dims,
                                              float* out) {
-  constexpr index_t block = (Queries < 4 ? 8 : accumulators) / Queries;  // rows
+  constexpr index_t block = rows_together<Stride>;
   for (index_t r = 0; r < count; r += block)
-    dots_of_pairs<Queries, block>(queries, rows, ahead, r, dims, out + r * Queries);
+    dots_of_pairs<Queries, block, Stride>(queries, rows, ahead, r, dims, out + r * Stride);
 }
 
 /// part += what pair p of dimensions adds to the products.

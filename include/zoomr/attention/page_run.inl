@@ -95,7 +95,7 @@ template <index_t Vectors>
 #endif
 
 /// out[q][d, d + Vectors * simd) += weights[t][q] * values[t][d ...], t ascending.
-template <index_t Queries, index_t Vectors, class Run>
+template <index_t Queries, index_t Stride, index_t Vectors, class Run>
 [[gnu::always_inline]] inline void add_values(const float* weights, const Run& run, const Run& ahead, index_t width,
                                               float* const* out, index_t d) {
   floats sum[std::size_t{Queries * Vectors}];
@@ -110,7 +110,7 @@ template <index_t Queries, index_t Vectors, class Run>
 #pragma GCC unroll 4
     for (index_t q = 0; q < Queries; ++q) {
       factors<Run> weight;
-      spread(weights[t * Queries + q], weight);
+      spread(weights[t * Stride + q], weight);
 #pragma GCC unroll 8
       for (index_t v = 0; v < Vectors; ++v) sum[q * Vectors + v] = fused(weight, value[v], sum[q * Vectors + v]);
     }
@@ -219,8 +219,8 @@ template <index_t Queries, class Hook>
 }
 #endif
 
-/// Products of a block of queries, in pairs or not, with the keys of a run.
-template <index_t Queries, class T>
+/// Products of a block of queries, in pairs or not, with the keys of a run: out[t * Stride + q].
+template <index_t Queries, index_t Stride, class T>
 [[gnu::always_inline]] inline void products_with(const page_run<T>& run, const page_run<T>& ahead,
                                                  const run_query* queries, index_t dims, float* out) {
   const float* query[std::size_t{Queries}];
@@ -228,12 +228,12 @@ template <index_t Queries, class T>
   const placed_rows<T> rows{run.keys, run.places}, next{ahead.keys, ahead.places};
 #if ZOOMR_PAIRS
   if (in_pairs<page_run<T>> && queries->pairs)
-    return row_products_of_pairs<Queries>(query, rows, run.tokens, next, dims, out);
+    return row_products_of_pairs<Queries, Stride>(query, rows, run.tokens, next, dims, out);
 #endif
-  row_products<Queries>(query, rows, run.tokens, next, dims, out);
+  row_products<Queries, Stride>(query, rows, run.tokens, next, dims, out);
 }
 
-template <index_t Queries>
+template <index_t Queries, index_t Stride>
 [[gnu::always_inline]] inline void products_with(const page_tile& tile, const page_tile&, const run_query* queries,
                                                  index_t dims, float* out) {
   const float* query[std::size_t{Queries}];
@@ -255,10 +255,11 @@ template <index_t Queries>
 }
 
 /// From queries to weights, of some blocks of queries.
-/// @param weights  [Blocks][weights_of<Queries>]  out, aligned to a vector
-template <index_t Queries, index_t Blocks, class Run, class Hook>
+/// @param queries  [Blocks][Stride]
+/// @param weights  [Blocks][weights_of<Stride>]  out, aligned to a vector
+template <index_t Queries, index_t Stride, index_t Blocks, class Run, class Hook>
 [[gnu::flatten]] void weigh_blocks(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths,
-                                   float scale, hooked<Hook> call, float (*weights)[std::size_t{weights_of<Queries>}]) {
+                                   float scale, hooked<Hook> call, float (*weights)[std::size_t{weights_of<Stride>}]) {
   using T = typename Run::number;
   if constexpr (!std::is_base_of_v<page_tile, Run>) {
     constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
@@ -269,26 +270,26 @@ template <index_t Queries, index_t Blocks, class Run, class Hook>
     }
   }
   for (index_t b = 0; b < Blocks; ++b) {
-    products_with<Queries>(run, b == 0 ? ahead : run, queries + b * Queries, widths.key, weights[b]);
+    products_with<Queries, Stride>(run, b == 0 ? ahead : run, queries + b * Stride, widths.key, weights[b]);
     if (run.has_scales()) {
-      for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.key_scale(t, widths));
+      for (index_t t = 0; t < run.tokens; ++t) multiply<Stride>(weights[b] + t * Stride, run.key_scale(t, widths));
     }
   }
   if constexpr (has_hook<Hook>) {
     for (index_t b = 0; b < Blocks; ++b) {
-      change_scaled<Queries>(weights[b], run.tokens, scale, call.from(b * Queries));
+      change_scaled<Stride>(weights[b], run.tokens, scale, call.from(b * Stride));
     }
     scale = 1.0f;
   }
-  weigh<Queries, Blocks>(weights, run.tokens, widths.value, scale, queries);
+  weigh<Stride, Blocks>(weights, run.tokens, widths.value, scale, queries);
   for (index_t b = 0; b < Blocks; ++b) {
     if (run.has_scales()) {
-      for (index_t t = 0; t < run.tokens; ++t) multiply<Queries>(weights[b] + t * Queries, run.value_scale(t, widths));
+      for (index_t t = 0; t < run.tokens; ++t) multiply<Stride>(weights[b] + t * Stride, run.value_scale(t, widths));
     }
 #if ZOOMR_PAIRS
     if constexpr (in_pairs<Run>) {  // weights of two tokens are where that of the first was
-      for (index_t i = 0; i < run.tokens * Queries; i += simd) {
-        to_memory(reinterpret_cast<floats>(paired<Queries>(load(weights[b] + i))), weights[b] + i);
+      for (index_t i = 0; i < run.tokens * Stride; i += simd) {
+        to_memory(reinterpret_cast<floats>(paired<Stride>(load(weights[b] + i))), weights[b] + i);
       }
     }
 #endif
@@ -296,30 +297,32 @@ template <index_t Queries, index_t Blocks, class Run, class Hook>
 }
 
 /// From weights to outputs.
-template <index_t Queries, class Run>
+template <index_t Queries, index_t Stride, class Run>
 [[gnu::flatten]] void add_block(const Run& run, const Run& ahead, const run_query* queries, index_t width,
                                 const float* weights) {
-  constexpr index_t vectors = accumulators / Queries < 8 ? accumulators / Queries : 8;
+  constexpr index_t vectors = accumulators / Stride < 8 ? accumulators / Stride : 8;
   float* out[std::size_t{Queries}];
   for (index_t q = 0; q < Queries; ++q) out[q] = queries[q].state->out;
   index_t d = 0;
   for (; d + vectors * simd <= width; d += vectors * simd) {
-    add_values<Queries, vectors>(weights, run, ahead, width, out, d);
+    add_values<Queries, Stride, vectors>(weights, run, ahead, width, out, d);
   }
   if constexpr (vectors > 2) {
     constexpr index_t half = vectors / 2;
-    if (d + half * simd <= width) add_values<Queries, half>(weights, run, ahead, width, out, d), d += half * simd;
+    if (d + half * simd <= width)
+      add_values<Queries, Stride, half>(weights, run, ahead, width, out, d), d += half * simd;
   }
-  for (; d < width; d += simd) add_values<Queries, 1>(weights, run, ahead, width, out, d);
+  for (; d < width; d += simd) add_values<Queries, Stride, 1>(weights, run, ahead, width, out, d);
 }
 
-template <index_t Queries, index_t Blocks = 1, class Run, class Hook>
+/// Blocks of `Queries` queries, which begin `Stride` apart. Those between have states, but no logits and no output.
+template <index_t Queries, index_t Stride = Queries, index_t Blocks = 1, class Run, class Hook>
 void attend_block(const Run& run, const Run& ahead, const run_query* queries, kv_widths widths, float scale,
                   hooked<Hook> call) {
-  alignas(floats) float weights[std::size_t{Blocks}][std::size_t{weights_of<Queries>}];
-  weigh_blocks<Queries, Blocks>(run, ahead, queries, widths, scale, call, weights);
+  alignas(floats) float weights[std::size_t{Blocks}][std::size_t{weights_of<Stride>}];
+  weigh_blocks<Queries, Stride, Blocks>(run, ahead, queries, widths, scale, call, weights);
   for (index_t b = 0; b < Blocks; ++b) {
-    add_block<Queries>(run, b == 0 ? ahead : run, queries + b * Queries, widths.value, weights[b]);
+    add_block<Queries, Stride>(run, b == 0 ? ahead : run, queries + b * Stride, widths.value, weights[b]);
   }
 }
 
@@ -340,17 +343,17 @@ void attend_run(this_path, const Run& run, const Run& ahead, const run_query* qu
 #endif
   index_t q = 0;
   for (; q + 16 <= count; q += 16) {
-    attend_block<4, 4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
+    attend_block<4, 4, 4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
   }
   for (; q + 4 <= count; q += 4) attend_block<4>(run, q == 0 ? ahead : run, queries + q, widths, scale, call.from(q));
   if constexpr (!has_hook<Hook>) {
-    if (q + 3 == count) {  // two and one would read and widen twice: a fourth has weights of 0 and no output
-      float zeros[std::size_t{shape::most_head_dim}];
-      for (index_t d = 0; d < widths.value; ++d) zeros[d] = 0.0f;
+    if (q + 3 == count) {  // two and one would read and widen twice: a fourth has weights of 0
+      constexpr bool is_tile = std::is_base_of_v<page_tile, Run>;  // that multiplies it; its logits may be NaN
+      float zeros[std::size_t{is_tile ? shape::most_head_dim : 1}] = {};
       attention_state nobody{infinity, 0.0f, zeros};
       const run_query four[] = {
           queries[q], queries[q + 1], queries[q + 2], {queries[q].query, &nobody, queries[q].pairs}};
-      return attend_block<4>(run, q == 0 ? ahead : run, four, widths, scale, call.from(q));
+      return attend_block < is_tile ? 4 : 3, 4 > (run, q == 0 ? ahead : run, four, widths, scale, call.from(q));
     }
   }
   if (q + 2 <= count) {

@@ -44,7 +44,18 @@ using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 #endif
 }
 
-/// Products of `Queries` queries with `Rows` rows, in the contract's order: out[r * Queries + q].
+/// out[i]: the sum of v[i] by a halving tree.
+template <std::size_t Count>
+[[gnu::always_inline]] inline void store_sums(const summed (&v)[Count], float* out) {
+  static_assert(Count % sums_at_once == 0);
+#pragma GCC unroll 4
+  for (index_t i = 0; i < static_cast<index_t>(Count); i += sums_at_once) {
+    const summed sums = halving_sums(v + i);
+    __builtin_memcpy(out + i, &sums, sizeof sums);
+  }
+}
+
+/// Products of `Queries` queries with `Rows` rows, in the contract's order: out[r * Stride + q], zeros between.
 ///
 /// Half of the registers hold one accumulator for each product. The partial sums that one vector cannot hold
 /// are made one vector after the other.
@@ -53,12 +64,11 @@ using summed = float __attribute__((vector_size(ZOOMR_SIMD < 8 ? 16 : 32)));
 /// @param ahead    rows that will be read next: prefetched, line by line
 /// @param first    of the rows of either
 /// @pre   dims is a multiple of simd_dims
-template <index_t Queries, index_t Rows, class T>
+template <index_t Queries, index_t Rows, index_t Stride, class T>
 [[gnu::always_inline]] inline void dots(const float* const* queries, const placed_rows<T>& rows,
                                         const placed_rows<T>& ahead, index_t first, index_t dims, float* out) {
   constexpr index_t products = Queries * Rows;
   constexpr index_t parts = 32 / simd;
-  static_assert(products % sums_at_once == 0);
   floats sum[std::size_t{parts}][std::size_t{products}];
   const T* row[std::size_t{Rows}];
   const T* next[std::size_t{Rows}];
@@ -103,25 +113,26 @@ template <index_t Queries, index_t Rows, class T>
     for (index_t i = 0; i < products; ++i) sum[part][i] = of_part[i];
 #endif
   }
-  summed half_sums[std::size_t{products}];
+  summed half_sums[std::size_t{Rows * Stride}] = {};
 #pragma GCC unroll 16
   for (index_t i = 0; i < products; ++i) {
+    summed& half = half_sums[i / Queries * Stride + i % Queries];
     if constexpr (parts == 8) {
 #pragma GCC unroll 4
       for (index_t part = 0; part < 4; ++part) sum[part][i] += sum[part + 4][i];
     }
     if constexpr (parts == 2) {
-      half_sums[i] = halved(sum[0][i] + sum[1][i]);
+      half = halved(sum[0][i] + sum[1][i]);
     } else {
-      half_sums[i] = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
+      half = halved((sum[0][i] + sum[2][i]) + (sum[1][i] + sum[3][i]));
     }
   }
-#pragma GCC unroll 4
-  for (index_t i = 0; i < products; i += sums_at_once) {
-    const summed sums = halving_sums(half_sums + i);
-    __builtin_memcpy(out + i, &sums, sizeof sums);
-  }
+  store_sums(half_sums, out);
 }
+
+/// Rows whose products with so many queries are made together.
+template <index_t Queries>
+inline constexpr index_t rows_together = (Queries < 4 ? 8 : accumulators) / Queries;
 
 /// Floats that `row_products` may write for `rows` rows: whole blocks of products.
 template <index_t Queries>
@@ -129,16 +140,16 @@ constexpr index_t row_products_size(index_t rows) {
   return rows * Queries + accumulators;
 }
 
-/// Products of `Queries` queries with any number of rows: out[r * Queries + q]. Attention and scores share it, since it
-/// takes the compiler long.
+/// Products of `Queries` queries with any number of rows: out[r * Stride + q], zeros between. Attention and scores
+/// share it, since it takes the compiler long.
 /// @param ahead  rows that will be read next: prefetched, line by line
-/// @param out    [row_products_size<Queries>(count)]
-template <index_t Queries, class T>
+/// @param out    [row_products_size<Stride>(count)]
+template <index_t Queries, index_t Stride = Queries, class T>
 [[gnu::noinline]] void row_products(const float* const* queries, const placed_rows<T>& rows, index_t count,
                                     const placed_rows<T>& ahead, index_t dims, float* out) {
-  constexpr index_t block = (Queries < 4 ? 8 : accumulators) / Queries;  // rows
+  constexpr index_t block = rows_together<Stride>;
   for (index_t r = 0; r < count; r += block) {
-    dots<Queries, block>(queries, rows, ahead, r, dims, out + r * Queries);
+    dots<Queries, block, Stride>(queries, rows, ahead, r, dims, out + r * Stride);
   }
 }
 
