@@ -276,13 +276,9 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     const model_config& c, zoomr::config limits, bool asks_voters,
     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
   limits.logits.scale = static_cast<float>(c.attention_scale);
-  std::vector<float> voters;  // of the layers without a window
+  std::vector<float> voters;
   if (asks_voters) {
-    expect_voters(c);
-    for (std::size_t layer = 0; layer < c.layers; ++layer) {
-      const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
-      if (!c.has_window(layer)) voters.insert(voters.end(), of_layer.begin(), of_layer.end());
-    }
+    voters = policy_voters(c);
     const auto heads = static_cast<index_t>(c.heads);
     limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
     limits.voter_keys = c.voter_keys;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "voters.hpp"
 
+#include <span>     // std::span
 #include <utility>  // std::move
 
 #include "input_error.hpp"
@@ -51,8 +52,14 @@ model_config read_config_with_voters(const std::filesystem::path& directory, con
   return c;
 }
 
-void expect_voters(const model_config& c) {
+std::vector<float> policy_voters(const model_config& c) {
   if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
+  std::vector<float> weights;
+  for (std::size_t layer = 0; layer < c.layers; ++layer) {
+    const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
+    if (!c.has_window(layer)) weights.insert(weights.end(), of_layer.begin(), of_layer.end());
+  }
+  return weights;
 }
 
 }  // namespace decode

@@ -37,7 +37,9 @@ std::string voters_file(const std::filesystem::path& directory, const voter_opti
 /// The config of a checkpoint, with the weights that are meant, if there are any.
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given);
 
+/// Weights of the layers that a policy is for: all but those with a sliding window.
+/// @return [layers without a window, heads]
 /// @throws input_error  no head has a weight
-void expect_voters(const model_config& c);
+std::vector<float> policy_voters(const model_config& c);
 
 }  // namespace decode

@@ -37,10 +37,10 @@ void expect_present() {
 
 std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index_t tokens) {
   expect_present();
-  const auto group = static_cast<index_t>(config.heads / config.kv_heads);
-  if (!with_shape(static_cast<index_t>(config.head_dim), group, [](auto) {}))
-    fail("--device cuda: this model has ", group, " heads of ", config.head_dim, " dimensions to a KV head; known are ",
-         shapes);
+  if (!with_shape(config, [](auto) {})) {
+    fail("--device cuda: this model has ", config.heads / config.kv_heads, " heads of ", config.head_dim,
+         " dimensions to a KV head", config.window > 0 ? ", and sliding windows" : "", "; known are ", shapes);
+  }
   return std::make_unique<cuda_engine>(config, read_weights(directory, config), tokens);
 }
 

@@ -11,34 +11,35 @@
 
 namespace decode::device {
 
-/// A shape of attention: heads of `HeadDim` dimensions, `Group` of them to a KV head.
-template <index_t HeadDim, index_t Group>
+/// A shape of attention: heads of `HeadDim` dimensions, `Group` of them to a KV head; in models with sliding windows in
+/// some layers, or in those without.
+template <index_t HeadDim, index_t Group, bool Windows = false>
 struct attention_shape {
   static constexpr index_t head_dim = HeadDim;
   static constexpr index_t group = Group;
+  static constexpr bool windows = Windows;
+
+  static bool has(const model_config& c) {
+    return c.head_dim == HeadDim && c.heads == Group * c.kv_heads && (c.window > 0) == Windows;
+  }
 };
 
-inline constexpr const char* shapes = "heads of 64 or 128 dimensions, 1, 2, 4 or 8 of them to a KV head";
+inline constexpr const char* shapes =
+    "heads of 64 dimensions, 1, 2, 3, 4, 7 or 8 of them to a KV head; of 128, 1, 2, 4, 6 or 8; and with sliding "
+    "windows 4 of 256";
 
 /// Calls visit(attention_shape) if the program is compiled for that shape. One more costs a few seconds of compile time
 /// for all policies together.
 /// @return whether it is
 template <class Visit>
-bool with_shape(index_t head_dim, index_t group, Visit visit) {
+bool with_shape(const model_config& c, Visit visit) {
   bool known = false;
-  const auto try_shape = [&](auto shape) {
-    if (head_dim != shape.head_dim || group != shape.group) return;
-    known = true;
-    visit(shape);
-  };
-  try_shape(attention_shape<64, 1>{});
-  try_shape(attention_shape<64, 2>{});
-  try_shape(attention_shape<64, 4>{});
-  try_shape(attention_shape<64, 8>{});
-  try_shape(attention_shape<128, 1>{});
-  try_shape(attention_shape<128, 2>{});
-  try_shape(attention_shape<128, 4>{});
-  try_shape(attention_shape<128, 8>{});
+  const auto try_shapes = [&](auto... shape) { ((shape.has(c) ? (known = true, visit(shape)) : void()), ...); };
+  try_shapes(attention_shape<64, 1>{}, attention_shape<64, 2>{}, attention_shape<64, 3>{}, attention_shape<64, 4>{},
+             attention_shape<64, 7>{}, attention_shape<64, 8>{});
+  try_shapes(attention_shape<128, 1>{}, attention_shape<128, 2>{}, attention_shape<128, 4>{}, attention_shape<128, 6>{},
+             attention_shape<128, 8>{});
+  try_shapes(attention_shape<256, 4, true>{});
   return known;
 }
 
@@ -66,9 +67,13 @@ std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& ch
     if constexpr (unsupported<policy_type>() != nullptr) {
       fail(choice.name, ": ", unsupported<policy_type>());
     } else {
-      with_shape(index_t(c.head_dim), index_t(c.heads / c.kv_heads), [&](auto shape) {
-        using session_type = device_session<policy_type, shape.head_dim, shape.group>;
-        made = std::make_unique<session_type>(net, policy, tokens, classes, room);
+      with_shape(c, [&](auto shape) {
+        if constexpr (Tiered && shape.windows) {
+          expect_layers_alike(c, "tiers");
+        } else {
+          using session_type = device_session<policy_type, shape.head_dim, shape.group, shape.windows>;
+          made = std::make_unique<session_type>(net, policy, tokens, classes, room);
+        }
       });
     }
   });

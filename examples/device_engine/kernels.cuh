@@ -6,8 +6,9 @@
 #pragma once
 
 #include <zoomr/core/device/device.cuh>
+#include <zoomr/math/functions.hpp>
 
-#include <cmath>  // expf, sqrt
+#include <cmath>  // expf, sqrt, tanhf
 
 namespace decode::device {
 
@@ -21,12 +22,13 @@ __device__ inline index_t of_block() { return static_cast<index_t>(blockIdx.x); 
 __device__ inline index_t of_thread() { return static_cast<index_t>(threadIdx.x); }
 __device__ inline std::int64_t of_grid() { return std::int64_t{of_block()} * block_size + of_thread(); }
 
-/// x [T, H]: the rows of the embedding [V, H] that the tokens name. A block for each token.
+/// x [T, H]: the rows of the embedding [V, H] that the tokens name, times `scale`. A block for each token.
 template <class Number>
-__global__ void look_up_kernel(const Number* embedding, const token_id* tokens, index_t hidden, Number* x) {
+__global__ void look_up_kernel(const Number* embedding, const token_id* tokens, index_t hidden, Number scale,
+                               Number* x) {
   const Number* from = embedding + std::int64_t{tokens[of_block()]} * hidden;
   Number* to = x + std::int64_t{of_block()} * hidden;
-  for (index_t i = of_thread(); i < hidden; i += block_size) to[i] = from[i];
+  for (index_t i = of_thread(); i < hidden; i += block_size) to[i] = from[i] * scale;
 }
 
 /// RMSNorm of each row: x / sqrt(mean(x²) + ε) * weight; x, out [rows, width], which may be the same. A block for each
@@ -64,10 +66,20 @@ __global__ void rotate_kernel(Number* x, index_t heads, index_t half, const inde
   }
 }
 
-/// gate [size] = silu(gate) * up [size]. A thread for each number.
+/// gate [size] = silu(gate) * up [size], or gelu(gate) * up by its formula with tanh. A thread for each number.
 template <class Number>
-__global__ void gate_kernel(Number* gate, const Number* up, std::int64_t size) {
-  if (const std::int64_t i = of_grid(); i < size) gate[i] *= up[i] / (1.0f + expf(-gate[i]));
+__global__ void gate_kernel(Number* gate, const Number* up, bool gelu, std::int64_t size) {
+  if (const std::int64_t i = of_grid(); i < size) {
+    const Number x = gate[i];
+    constexpr Number slope = 1.5957691216057308f;  // 2 √(2/π): (1 + tanh(s)) / 2 = 1 / (1 + exp(-2 s))
+    gate[i] *= up[i] / (1.0f + expf(gelu ? -slope * x * zoomr::fused(0.044715f, x * x, 1.0f) : -x));
+  }
+}
+
+/// x [size] = cap * tanh(x / cap). A thread for each number.
+template <class Number>
+__global__ void cap_kernel(Number cap, std::int64_t size, Number* x) {
+  if (const std::int64_t i = of_grid(); i < size) x[i] = cap * tanhf(x[i] / cap);
 }
 
 /// sum [size] += x [size]. A thread for each number.

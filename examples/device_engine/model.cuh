@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device twin of ../model.hpp: the forward pass of Llama, Qwen2 and Qwen3, line for line. Weights and activations are
+// Device twin of ../model.hpp: the forward pass of Llama, Qwen2, Qwen3 and Gemma 3, line for line.
+// Weights and activations are
 // float32 on the device; attention belongs to the cache.
 //
 // T = tokens of this pass, V = vocab, H = hidden, F = intermediate, N = heads, G = kv_heads, D = head_dim
@@ -21,12 +22,13 @@ struct device_linear {
 
 /// `layer_weights` on the device.
 struct device_layer {
-  device_array<float> attention_norm;     // [H]
-  device_linear q, k, v;                  // [N * D, H], [G * D, H], [G * D, H]
-  device_array<float> q_norm, k_norm;     // [D], or empty
-  device_linear o;                        // [H, N * D]
-  device_array<float> feed_forward_norm;  // [H]
-  device_linear gate, up, down;           // [F, H], [F, H], [H, F]
+  device_array<float> attention_norm;                             // [H]
+  device_linear q, k, v;                                          // [N * D, H], [G * D, H], [G * D, H]
+  device_array<float> q_norm, k_norm;                             // [D], or empty
+  device_linear o;                                                // [H, N * D]
+  device_array<float> feed_forward_norm;                          // [H]
+  device_linear gate, up, down;                                   // [F, H], [F, H], [H, F]
+  device_array<float> attention_out_norm, feed_forward_out_norm;  // [H], or empty
 };
 
 /// A model and the memory of one pass, on the device. Not for two threads at once.
@@ -34,12 +36,11 @@ class device_model {
  public:
   /// @param tokens  of the longest sequence
   /// @param chunk   most tokens of one pass
-  /// @throws input_error for Gemma 3
   device_model(const model_config& config, const model_weights& weights, index_t tokens, index_t chunk)
       : config_(config), chunk_(chunk), product_(on()) {
-    expect_layers_alike(config, "a device");
     upload(weights);
-    make_angles(tokens);
+    angles_ = angles_of(config.rope, tokens);
+    if (config.window > 0) window_angles_ = angles_of(config.window_rope, tokens);
     const auto make = [&](index_t width) { return device_array<float>(std::size_t(chunk) * std::size_t(width)); };
     for (auto* buffer : {&x_, &h_}) *buffer = make(hidden());
     for (auto* buffer : {&q_, &a_}) *buffer = make(heads() * head_dim());
@@ -63,10 +64,11 @@ class device_model {
   ///
   /// @param step  takes each layer's rotated keys and values, then answers its queries:
   ///                step.append(layer, k, v)    k, v [T, G, D]
-  ///                step.attend(layer, q, out)  q, out [T, N, D]; not yet scaled by 1/√D
+  ///                step.attend(layer, q, out)  q, out [T, N, D]; not yet scaled
   template <class Step>
   void forward(Step& step, index_t count) const {
-    enqueue(count, look_up_kernel<float>, embedding_.data(), tokens(), hidden(), x_.data());  // x [T, H]
+    enqueue(count, look_up_kernel<float>, embedding_.data(), tokens(), hidden(),
+            static_cast<float>(config_.embedding_scale), x_.data());  // x [T, H]
 
     for (index_t layer = 0; layer < static_cast<index_t>(layers_.size()); ++layer) {
       const device_layer& w = layers_[static_cast<std::size_t>(layer)];
@@ -78,23 +80,29 @@ class device_model {
         normalize(q_.data(), count * heads(), w.q_norm, q_.data());  // each head, [D]
         normalize(k_.data(), count * kv_heads(), w.k_norm, k_.data());
       }
-      rotate(q_.data(), count, heads());
-      rotate(k_.data(), count, kv_heads());
+      const angles& turned = config_.has_window(static_cast<std::size_t>(layer)) ? window_angles_ : angles_;
+      rotate(q_.data(), count, heads(), turned);
+      rotate(k_.data(), count, kv_heads(), turned);
       attend(step, layer, count);                  // a [T, N, D]
       multiply(a_.data(), count, w.o, h_.data());  // h [T, H]
+      if (config_.out_norms) normalize(h_.data(), count, w.attention_out_norm, h_.data());
       each(count * hidden(), add_kernel<float>, h_.data(), size(count, hidden()), x_.data());
 
       normalize(x_.data(), count, w.feed_forward_norm, h_.data());  // h [T, H]
       multiply(h_.data(), count, w.gate, gate_.data());             // gate [T, F]
       multiply(h_.data(), count, w.up, up_.data());                 // up [T, F]
-      each(count * intermediate(), gate_kernel<float>, gate_.data(), up_.data(), size(count, intermediate()));
+      each(count * intermediate(), gate_kernel<float>, gate_.data(), up_.data(), config_.gelu,
+           size(count, intermediate()));
       multiply(gate_.data(), count, w.down, h_.data());  // h [T, H]
+      if (config_.out_norms) normalize(h_.data(), count, w.feed_forward_out_norm, h_.data());
       each(count * hidden(), add_kernel<float>, h_.data(), size(count, hidden()), x_.data());
     }
 
     normalize(x_.data() + size(count - 1, hidden()), 1, norm_, h_.data());  // h [1, H]
     const device_array<float>& head = head_.empty() ? embedding_ : head_;   // [V, H]
     device::multiply(product_, h_.data(), 1, head.data(), vocab(), hidden(), 0.0f, logits_.data());
+    if (const auto cap = static_cast<float>(config_.logit_cap); cap > 0)
+      each(vocab(), cap_kernel<float>, cap, std::int64_t{vocab()}, logits_.data());
   }
 
  private:
@@ -114,22 +122,25 @@ class device_model {
     embedding_ = copy(from.embedding.all());
     for (const layer_weights& w : from.layers)
       layers_.push_back({copy(w.attention_norm), map(w.q), map(w.k), map(w.v), copy(w.q_norm), copy(w.k_norm), map(w.o),
-                         copy(w.feed_forward_norm), map(w.gate), map(w.up), map(w.down)});
+                         copy(w.feed_forward_norm), map(w.gate), map(w.up), map(w.down), copy(w.attention_out_norm),
+                         copy(w.feed_forward_out_norm)});
     norm_ = copy(from.norm);
     head_ = copy(from.head.all());
   }
 
-  // The angles of all positions, once for all passes; by the host, so that they are the host's.
-  void make_angles(index_t tokens) {
+  // A rotary embedding's angles of all positions, once for all passes; by the host, so that they are the host's.
+  struct angles {
+    device_array<float> cos, sin;  // [tokens, D/2]
+  };
+  angles angles_of(const rotary& rope, index_t tokens) const {
     std::vector<float> cosines, sines;
-    const std::vector<double> frequencies = rope_frequencies(config_.rope, config_.head_dim);
+    const std::vector<double> frequencies = rope_frequencies(rope, config_.head_dim);
     for (index_t position = 0; position < tokens; ++position)
       for (const double frequency : frequencies) {
         cosines.push_back(static_cast<float>(std::cos(position * frequency)));
         sines.push_back(static_cast<float>(std::sin(position * frequency)));
       }
-    cos_ = device_array<float>(cosines, on());
-    sin_ = device_array<float>(sines, on());
+    return {device_array<float>(cosines, on()), device_array<float>(sines, on())};
   }
 
   // A kernel with so many blocks.
@@ -155,8 +166,8 @@ class device_model {
     device::multiply(product_, x, rows, l.weight.data(), l.out, l.in, l.bias.empty() ? 0.0f : 1.0f, y);
   }
 
-  void rotate(float* x, index_t count, index_t heads) const {
-    enqueue(count, rotate_kernel<float>, x, heads, head_dim() / 2, positions(), cos_.data(), sin_.data());
+  void rotate(float* x, index_t count, index_t heads, const angles& by) const {
+    enqueue(count, rotate_kernel<float>, x, heads, head_dim() / 2, positions(), by.cos.data(), by.sin.data());
   }
 
   template <class Step>
@@ -176,14 +187,14 @@ class device_model {
   device_array<float> embedding_;     // [V, H]
   std::vector<device_layer> layers_;  // [layers]
   device_array<float> norm_, head_;   // [H]; [V, H], or empty: the embedding is the head
-  device_array<float> cos_, sin_;     // [tokens, D/2]
-  device_array<float> x_, h_;         // [T, H]     the residual stream; what a block reads or adds
-  device_array<float> q_, a_;         // [T, N, D]  queries; what attention answers
-  device_array<float> k_, v_;         // [T, G, D]
-  device_array<float> gate_, up_;     // [T, F]
-  device_array<float> logits_;        // [V]
-  device_array<token_id> tokens_;     // [T]
-  device_array<index_t> positions_;   // [T]
+  angles angles_, window_angles_;
+  device_array<float> x_, h_;        // [T, H]     the residual stream; what a block reads or adds
+  device_array<float> q_, a_;        // [T, N, D]  queries; what attention answers
+  device_array<float> k_, v_;        // [T, G, D]
+  device_array<float> gate_, up_;    // [T, F]
+  device_array<float> logits_;       // [V]
+  device_array<token_id> tokens_;    // [T]
+  device_array<index_t> positions_;  // [T]
 };
 
 }  // namespace decode::device

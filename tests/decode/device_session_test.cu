@@ -5,52 +5,29 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "device_scenes.cuh"
 #include "input_error.hpp"
 #include "ledger/task.hpp"
-#include "sampler.hpp"
-#include "session.cuh"
-#include "session.hpp"
-#include "support/tolerance.hpp"
 #include "token_classes.hpp"
 #include "tokenizer.hpp"
 
 namespace decode {
 namespace {
 
-constexpr std::size_t written = 20;  // tokens
-
-/// A checkpoint and a text for it: a prompt, tokens that are given after it, and some that the model writes.
-struct scene {
-  model_config config;
-  model_weights weights;
-  model host;
-  std::vector<zoomr::token_class> classes;
-  std::vector<token_id> prompt, given;
-
-  /// @param voters  the weight of each head in choices that heads vote for
-  explicit scene(const std::filesystem::path& directory, float voters = 0.0f)
-      : config(voting(read_config(directory), voters)),
-        weights(read_weights(directory, config)),
-        host(config, read_weights(directory, config)) {}
-  static model_config voting(model_config config, float weight) {
-    if (weight > 0.0f) config.voters.assign(config.layers * config.heads, weight);
-    return config;
-  }
-  index_t most() const { return static_cast<index_t>(prompt.size() + given.size() + written); }
-};
-
 /// A program, which is the prompt, and the first two thoughts of its trace: what comes next looks something up in them.
+/// @param voters  the weight of each head in choices that heads vote for
 scene trace(float voters = 0.0f) {
   const std::filesystem::path trained = std::filesystem::path(DECODE_LEDGER) / "checkpoints" / "indexed";
-  scene made(trained, voters);
+  model_config config = read_config(trained);
+  if (voters > 0.0f) config.voters.assign(config.layers * config.heads, voters);
+  scene made(std::move(config), trained);
   const tokenizer words(trained, made.config.vocab);
   made.classes = classify(words, made.config.vocab, {";"});
   const ledger::task constants = ledger::read_task(trained);
@@ -64,68 +41,11 @@ scene trace(float voters = 0.0f) {
   return made;
 }
 
-/// What a session was given and has written, and the logits [tokens][V] after the token before.
-struct text {
-  std::vector<token_id> tokens;
-  std::vector<std::vector<float>> logits;
-};
-
-template <class Session>
-text write(Session& session, const scene& of) {
-  text made;
-  session.prompt(of.prompt, [](std::size_t) {});
-  while (made.tokens.size() < of.given.size() + written) {
-    const bool known = made.tokens.size() < of.given.size();
-    made.logits.emplace_back(session.logits().begin(), session.logits().end());
-    made.tokens.push_back(known ? of.given[made.tokens.size()] : greedy(session.logits()));
-    session.advance({&made.tokens.back(), 1});
-  }
-  return made;
-}
-
-/// The largest difference of a row, relative to the row's largest logit.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double largest = 0, difference = 0;
-  for (std::size_t id = 0; id < a.size(); ++id) {
-    largest = std::max<double>(largest, std::abs(a[id]));
-    difference = std::max<double>(difference, std::abs(double{a[id]} - b[id]));
-  }
-  return difference / largest;
-}
-
-// Selections are the same, and both add up floats in an order of their own: the family of full attention.
-void expect_same(const text& device, const text& host) {
-  CHECK(device.tokens == host.tokens);
-  double worst = 0;
-  for (std::size_t t = 0; t < host.logits.size(); ++t)
-    worst = std::max(worst, distance(host.logits[t], device.logits[t]));
-  CAPTURE(worst);
-  CHECK(worst <= zoomr_test::tolerance::full_attention);
-}
-
 /// With a window shorter than a thought.
 template <class Policy>
 Policy near_sighted(Policy policy) {
   policy.zone.recent = 24;
   return policy;
-}
-
-/// @param chunk  of the device's prompts
-/// @return the device's cost
-template <index_t HeadDim, index_t Group, class Policy>
-device::run_cost compare(scene of, const Policy& policy, index_t chunk) {
-  session host(of.host, policy, 1, of.most(), of.classes);
-  device::device_model net(of.config, of.weights, of.most(), chunk);
-  device::device_session<Policy, HeadDim, Group> device(net, policy, of.most(), of.classes);
-  expect_same(write(device, of), write(host, of));
-
-  const device::run_cost cost = device.cost();
-  const zoomr::statistics& stats = host.cache().stats(host.at(0));
-  CHECK(cost.prompt_tokens == stats.prompt_tokens);
-  CHECK(cost.tokens == stats.tokens);
-  CHECK(cost.passes == stats.passes);
-  CHECK(cost.attended_mean == stats.attended_mean(host.cache().model()));
-  return cost;
 }
 
 }  // namespace
@@ -184,7 +104,7 @@ namespace {
 /// A checkpoint of one family and its text.
 scene family(const std::string& name, index_t prompt) {
   const std::filesystem::path directory = std::filesystem::path(DECODE_FIXTURES) / name;
-  scene of(directory);
+  scene of(read_config(directory), directory);
   const std::vector<token_id> ids = read_json(directory / "expected.json")["tokens"];
   of.classes.resize(of.config.vocab);
   of.prompt.assign(ids.begin(), ids.begin() + prompt);
@@ -196,6 +116,7 @@ void compare_families() {
   compare<8, 2>(family("llama", 17), zoomr::presets::full, 5);
   compare<8, 4>(family("qwen2", 1), zoomr::presets::full, 8);
   compare<16, 2>(family("qwen3", 16), zoomr::presets::full, 16);
+  compare<24, 2, true>(family("gemma3", 14), zoomr::presets::full, 9);
 }
 
 }  // namespace
@@ -263,16 +184,6 @@ TEST_CASE("biases, tied heads, scaled rotations, norms of heads: each family, it
 }
 
 #if defined(ZOOMR_SIMT)
-TEST_CASE("a device refuses a model whose layers differ, in windows and scales") {
-  const std::filesystem::path directory = std::filesystem::path(DECODE_FIXTURES) / "gemma3";
-  const model_config c = read_config(directory);
-  const model_weights weights = read_weights(directory, c);
-  CHECK_THROWS_WITH_AS(device::device_model(c, weights, 16, 16),
-                       "a device: layers of Gemma 3 differ, and need a cache for each kind, on the host and without "
-                       "tiers",
-                       input_error);
-}
-
 TEST_CASE("the same in whatever order a device runs its threads and blocks") {
   for (const simt::order threads : {simt::order::reverse, simt::order::random}) {
     simt::settings how;

@@ -3,7 +3,7 @@
 what the package transformers says (fixtures/pretrained, by make_pretrained.py). GGUF files of the other fixtures become
 these fixtures again (gguf_fixtures.py). Its voters find what a prompt says once. Exit code 77 without the index.
 
-    python3 pretrained_test.py PROGRAM EVAL TOKENIZE GET.PY FIXTURES CACHE
+    python3 pretrained_test.py PROGRAM EVAL TOKENIZE GET.PY FIXTURES CACHE SIMT_DECODE_TEST
 """
 import array
 import itertools
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, EVAL, TOKENIZE, GET, FIXTURES, CACHE = sys.argv[1:7]
+PROGRAM, EVAL, TOKENIZE, GET, FIXTURES, CACHE, ON_DEVICE = sys.argv[1:8]
 with open(os.path.join(FIXTURES, "pretrained", "smollm2.json"), encoding="utf-8") as expected:
     EXPECTED = json.load(expected)
 EXACT, ROUNDED = 1e-4, 4e-3     # of the largest logit: weights as the file has them, and in float16
@@ -96,6 +96,10 @@ class Pretrained(unittest.TestCase):
             self.assertGreaterEqual(voters["found"], 0.95)
             self.assertLess(voters["attended_tokens_mean"], part * full["attended_tokens_mean"])
             self.assertEqual(rows["random", group]["right"], 0)
+
+    def test_the_device_writes_what_the_host_writes(self):
+        done = run(ON_DEVICE, "--test-case=pretrained*", env={**os.environ, "ZOOMR_CHECKPOINTS": in_float16})
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def tokenized(self, directory, cases):
         """(text, its ids, what the program says) of each [text, ids]."""
