@@ -57,8 +57,14 @@ class softmax {
   ZOOMR_CALLS_EITHER
   ZOOMR_HD votes_t units(index_t i) const { return units_of(weight(i)); }
 
+  /// Of the logits that take part; -infinity if none does.
+  ZOOMR_HD float largest() const { return largest_; }
   /// The sum of all weights; 0 if no number takes part. The largest weighs 1.
   ZOOMR_HD float sum() const { return sum_; }
+  /// ln(sum of exp(logit)): the largest if that is infinite, or if no number takes part.
+  ZOOMR_HD float log_sum() const {
+    return largest_ > -infinity && largest_ < infinity ? largest_ + logarithm(sum_) : largest_;
+  }
 
   /// @pre sum() > 0
   ZOOMR_CALLS_EITHER
@@ -88,6 +94,19 @@ struct single_worker {
 template <class Logit>
 ZOOMR_HD softmax<Logit> softmax_by(single_worker&, index_t n, Logit logit) {
   return softmax<Logit>(n, logit);
+}
+
+/// The softmaxes of several rows of n numbers: visit(row, i, the row's softmax) for each i of each row that has a sum.
+/// All that is visited of one i is visited by the worker that looks after it, so that rows may be added up.
+/// @param logit  logit(row, i)  as of `softmax`
+template <class Logit, class Visit>
+ZOOMR_HD void each_softmax(single_worker&, index_t rows, index_t n, Logit logit, Visit visit) {
+  for (index_t row = 0; row < rows; ++row) {
+    const auto of_row = [&](index_t i) -> softmax_logit { return logit(row, i); };
+    const softmax<decltype(of_row)> shares(n, of_row);
+    if (shares.sum() == 0.0f) continue;
+    for (index_t i = 0; i < n; ++i) visit(row, i, shares);
+  }
 }
 
 }  // namespace zoomr::inline v0

@@ -42,23 +42,21 @@ struct head_mass {
     add_by(alone, scores, tokens, logits, votes, [&](index_t head) { return weights[head]; });
   }
 
-  /// The same by a thread of the host or by a block, which shares out the segments; head after head spreads its mass.
+  /// The same by a thread of the host or by a block, which shares out heads, and then segments.
   /// @param weight  weight(head), how often its mass counts; 0: it has none
   ZOOMR_CALLS_EITHER
   template <class Workers, class Weight = equal_weights>
   ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t> tokens,
                        const score_logits& logits, view<votes_t> votes, Weight weight = {}) const {
-    for (index_t head = 0; head < scores.extent(0); ++head) {
-      if (weight(head) == 0) continue;
-      const auto mass = softmax_by(workers, votes.size(), [&](index_t id) -> softmax_logit {
-        if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), logits, tokens[id]);
-      });
-      if (mass.sum() == 0.0f) continue;
-      for (index_t id = workers.thread(); id < votes.size(); id += workers.size()) {
-        if (votes[id] != not_eligible) votes[id] += counted(mass.share(id)) * weight(head);
-      }
-    }
+    each_softmax(
+        workers, scores.extent(0), votes.size(),
+        [&](index_t head, index_t id) -> softmax_logit {
+          if (weight(head) == 0 || votes[id] == not_eligible) return {};
+          return logit(scores(head, id), logits, tokens[id]);
+        },
+        [&](index_t head, index_t id, const auto& mass) {
+          if (votes[id] != not_eligible) votes[id] += counted(mass.share(id)) * weight(head);
+        });
   }
 
   // One segment of one head: the logit is natural, and `tokens` at least 1, since a segment with none left is not

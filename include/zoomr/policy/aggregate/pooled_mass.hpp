@@ -29,21 +29,20 @@ struct pooled_mass {
     single_worker alone;
     add_by(alone, scores, tokens, logits, votes);
   }
-  /// The same by a thread of the host or by a block, which shares out the segments; head after head pools its mass.
+  /// The same by a thread of the host or by a block, which shares out heads, and then segments.
   ZOOMR_CALLS_EITHER
   template <class Workers>
   ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t>, const score_logits& logits,
                        view<votes_t> votes) const {
-    for (index_t head = 0; head < scores.extent(0); ++head) {
-      const auto mass = softmax_by(workers, votes.size(), [&](index_t id) -> softmax_logit {
-        if (votes[id] == not_eligible) return {};
-        return logit(scores(head, id), logits);
-      });
-      if (mass.sum() == 0.0f) continue;
-      for (index_t id = workers.thread(); id < votes.size(); id += workers.size()) {
-        if (votes[id] != not_eligible) votes[id] = pooled(votes[id], mass.share(id));
-      }
-    }
+    each_softmax(
+        workers, scores.extent(0), votes.size(),
+        [&](index_t head, index_t id) -> softmax_logit {
+          if (votes[id] == not_eligible) return {};
+          return logit(scores(head, id), logits);
+        },
+        [&](index_t, index_t id, const auto& mass) {
+          if (votes[id] != not_eligible) votes[id] = pooled(votes[id], mass.share(id));
+        });
   }
 
   // One segment of one head: the logit is natural. The mean is left a sum, in units of 2^-40: a division by the number

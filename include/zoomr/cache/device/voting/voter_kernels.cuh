@@ -11,6 +11,7 @@
 #include <zoomr/cache/device/memory/layout.cuh>
 #include <zoomr/core/device/block.cuh>
 #include <zoomr/math/dot.cuh>
+#include <zoomr/math/softmax.cuh>
 #include <zoomr/policy/lane_logits.hpp>
 #include <zoomr/policy/score/key_mass.cuh>
 
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
 ///
 /// What was measured of a part of a segment is forgotten: the next choice may see another part. It comes after
 /// score_by_keys_kernel, and after begin_kernel, which has counted what each segment has left.
-/// @cost  three passes over the masses of all last queries, two of them with a block-wide reduction
+/// @cost  three passes over the masses of all last queries; two barriers for each 32 queries
 template <class T>
 __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T> a, voter_arrays voting) {
   __shared__ block_scratch scratch;
@@ -225,29 +226,27 @@ __global__ void __launch_bounds__(voter_threads, 4) share_kernel(common_arrays<T
   const view<const index_t> left{a.left + a.token_row(t, 0) * a.sizes.segments, {token.segments}};
   const view<float> shares = voting.shares_at(token.sequence, token.segments)[voter];
   for (index_t id = block.thread(); id < shares.size(); id += block.size()) shares[id] = not_a_number;
-  for (index_t query = 0; query < token.scoring.size(); ++query) {
-    const index_t position = token.scoring.from_newest(query);
-    const view<float> masses = voting.masses_at(token.sequence, position)[voter];
-    const auto each_mass = [&](auto visit) {
-      for (index_t id = block.thread(); id < shares.size(); id += block.size()) {
-        if (left[id] > 0 && segments[id].split <= position + 1) visit(id, masses[id]);
-      }
-    };
-    float own = -infinity;
-    each_mass([&](index_t, float mass) { own = mass > own ? mass : own; });
-    const float largest = unsorted(block.largest(order_key(own)));
-    float log_sum = largest;
-    if (largest > -infinity && largest < infinity) {
-      votes_t units = 0;
-      each_mass([&](index_t, float mass) { units += is_nan(mass) ? 0 : units_of(exponential(mass - largest)); });
-      log_sum = largest + logarithm(sum_of_units(block.sum(units)));
-    }
-    each_mass([&](index_t id, float mass) {
-      const float share = mass == log_sum ? 0.0f : mass - log_sum;  // of an infinity too
-      if (is_nan(shares[id]) || share > shares[id]) shares[id] = share;
-      if (left[id] < segments[id].split - segments[id].begin) masses[id] = not_a_number;
-    });
-  }
+  const auto position = [&](index_t query) { return token.scoring.from_newest(query); };
+  const auto mass_at = [&](index_t query, index_t id) -> float& {
+    return voting.masses_at(token.sequence, position(query))(voter, id);
+  };
+  const auto scores = [&](index_t query, index_t id) {
+    return left[id] > 0 && segments[id].split <= position(query) + 1;
+  };
+  each_softmax(
+      block, token.scoring.size(), shares.size(),
+      [&](index_t query, index_t id) -> softmax_logit {
+        if (!scores(query, id)) return {};
+        return mass_at(query, id);
+      },
+      [&](index_t query, index_t id, const auto& masses) {
+        if (!scores(query, id)) return;
+        float& mass = mass_at(query, id);
+        const float log_sum = masses.log_sum();
+        const float share = mass == log_sum ? 0.0f : mass - log_sum;  // of an infinity too
+        if (is_nan(shares[id]) || share > shares[id]) shares[id] = share;
+        if (left[id] < segments[id].split - segments[id].begin) mass = not_a_number;
+      });
 }
 
 }  // namespace zoomr::inline v0::detail
