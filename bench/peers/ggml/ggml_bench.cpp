@@ -15,18 +15,19 @@
 #include <zoomr/presets/quest.hpp>
 #include <zoomr/presets/sentence_kv.hpp>
 
-#include <algorithm>  // std::max, std::nth_element
+#include <algorithm>  // std::max
 #include <array>      // std::array
 #include <cmath>      // std::abs, std::exp, std::sqrt
-#include <ctime>      // clock_gettime
-#include <memory>     // std::unique_ptr
 #include <numeric>    // std::iota
 #include <optional>   // std::optional
 #include <string>     // std::string
 #include <vector>     // std::vector
 
+#include "graphs.hpp"
+
 namespace {
 
+using namespace graphs;
 using zoomr::index_t, zoomr::view;
 
 struct named_shape {
@@ -61,57 +62,6 @@ template <class T>
 constexpr double close_to_ours = 4e-3;
 template <>
 constexpr double close_to_ours<zoomr::q8_0> = 2e-2;
-
-/// Numbers between -1 and 1.
-class noise {
- public:
-  float next() {
-    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
-    return static_cast<float>(static_cast<double>(state_ >> 11) / static_cast<double>(std::uint64_t{1} << 52) - 1.0);
-  }
-
- private:
-  std::uint64_t state_ = 0x9e3779b97f4a7c15u;
-};
-
-template <auto Free>
-struct freed_by {
-  void operator()(auto* object) const { Free(object); }
-};
-using context = std::unique_ptr<ggml_context, freed_by<ggml_free>>;
-
-/// A graph of one node, or a few, for each layer, and what it has made.
-struct computed_graph {
-  context in;
-  ggml_cgraph* graph = nullptr;
-  std::vector<ggml_tensor*> out;  // [layers]  [width, heads]
-  ggml_cplan plan{};
-  std::vector<std::uint8_t> work;
-
-  explicit computed_graph(const zoomr::shape& model, index_t tokens) {
-    const auto logits = static_cast<std::size_t>(model.layers) * static_cast<std::size_t>(model.heads) *
-                        (static_cast<std::size_t>(tokens) * 8 + 4096);  // and their softmax
-    in.reset(ggml_init({(std::size_t{16} << 20) + logits, nullptr, false}));
-    graph = ggml_new_graph_custom(in.get(), 4096, false);
-  }
-  void finish(int threads, ggml_threadpool* pool) {
-    for (ggml_tensor* const node : out) ggml_build_forward_expand(graph, node);
-    plan = ggml_graph_plan(graph, threads, pool);
-    work.resize(plan.work_size);
-    plan.work_data = work.data();
-  }
-  double compute() {
-    const double from = now();
-    if (ggml_graph_compute(graph, &plan) != GGML_STATUS_SUCCESS) throw std::runtime_error("a graph was not computed");
-    return now() - from;
-  }
-  // Of one thread the processor's time, which other programs of the machine change less.
-  double now() const {
-    timespec at{};
-    clock_gettime(plan.n_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &at);
-    return static_cast<double>(at.tv_sec) + 1e-9 * static_cast<double>(at.tv_nsec);
-  }
-};
 
 /// Keys and values of a context as llama.cpp lays them: of each layer [tokens][kv_heads * width], in blocks or not.
 template <class T>
@@ -313,8 +263,10 @@ class scene {
     return tensor;
   }
   void build() {
+    const std::size_t numbers = static_cast<std::size_t>(model_.layers) * static_cast<std::size_t>(model_.heads) *
+                                (static_cast<std::size_t>(tokens_) * 2 + 1024);  // logits and their softmax
     for (auto* const graph : {&full_.graph, &quest_.graph, &sentences_.graph, &flash_, &softmax_})
-      graph->emplace(model_, tokens_);
+      graph->emplace(numbers);
     const float scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim));
     for (attending* const by : {&full_, &quest_, &sentences_})
       by->nodes.reserve(static_cast<std::size_t>(model_.layers));
@@ -370,12 +322,6 @@ class scene {
   attending full_{}, quest_{}, sentences_{};
   std::optional<computed_graph> flash_, softmax_;
 };
-
-double median(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
 
 template <class T>
 void attend(benchmark::State& state, const zoomr::shape& model, index_t tokens, int threads) {
