@@ -48,13 +48,12 @@ __device__ void aggregate(const Rule& rule, const aggregation& in, block_threads
 }
 /// The same of voters alone.
 template <class Rule>
-requires requires(const Rule& rule, const aggregation& in, block_threads& block, votes_t (*weight)(index_t)) {
-  rule.add_by(block, in.scores, in.tokens, in.logits, in.votes, weight);
+requires requires(const Rule& rule, const aggregation& in, block_threads& block, view<const votes_t> weights) {
+  rule.add_by(block, in.scores, in.tokens, in.logits, in.votes, weights);
 }
 __device__ void aggregate(const Rule& rule, const weighted_aggregation& in, block_threads& block) {
   const aggregation& heads = in.heads;
-  rule.add_by(block, heads.scores, heads.tokens, heads.logits, heads.votes,
-              [&](index_t head) { return in.weights[head]; });
+  rule.add_by(block, heads.scores, heads.tokens, heads.logits, heads.votes, in.weights);
 }
 
 }  // namespace zoomr::inline v0

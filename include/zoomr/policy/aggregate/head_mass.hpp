@@ -26,10 +26,6 @@ struct head_mass {
 
   scope per = scope::sequence;
 
-  struct equal_weights {
-    ZOOMR_HD votes_t operator()(index_t) const { return 1; }
-  };
-
   void add(view<const float, 2> scores, view<const index_t> tokens, const score_logits& logits, view<votes_t> votes,
            view<index_t>) const {
     single_worker alone;
@@ -39,15 +35,15 @@ struct head_mass {
   void add_weighted(view<const float, 2> scores, view<const votes_t> weights, view<const index_t> tokens,
                     const score_logits& logits, view<votes_t> votes, view<index_t>) const {
     single_worker alone;
-    add_by(alone, scores, tokens, logits, votes, [&](index_t head) { return weights[head]; });
+    add_by(alone, scores, tokens, logits, votes, weights);
   }
 
   /// The same by a thread of the host or by a block, which shares out heads, and then segments.
-  /// @param weight  weight(head), how often its mass counts; 0: it has none
-  ZOOMR_CALLS_EITHER
-  template <class Workers, class Weight = equal_weights>
+  /// @param weights  [heads]  how often a mass counts, 0: not at all; without any each counts once
+  template <class Workers>
   ZOOMR_HD void add_by(Workers& workers, view<const float, 2> scores, view<const index_t> tokens,
-                       const score_logits& logits, view<votes_t> votes, Weight weight = {}) const {
+                       const score_logits& logits, view<votes_t> votes, view<const votes_t> weights = {}) const {
+    const auto weight = [&](index_t head) { return weights.size() == 0 ? votes_t{1} : weights[head]; };
     each_softmax(
         workers, scores.extent(0), votes.size(),
         [&](index_t head, index_t id) -> softmax_logit {
