@@ -3,7 +3,7 @@
 #include <core/random.hpp>
 #include <zoomr/math/softmax.hpp>
 
-#include <cmath>   // std::exp
+#include <cmath>   // std::exp, std::fabs, std::log
 #include <vector>  // std::vector
 
 namespace zoomr {
@@ -20,6 +20,7 @@ TEST_CASE("a softmax shares 1 out as the double one does") {
       const double exact = std::exp(static_cast<double>(logits[unit::size(i)])) / sum;
       REQUIRE(std::fabs(static_cast<double>(made.share(i)) - exact) <= 4e-6 * exact + 1e-38);
     }
+    REQUIRE(std::fabs(static_cast<double>(made.log_sum()) - std::log(sum)) <= 4e-6);  // of at most 35
   }
 }
 
@@ -34,6 +35,24 @@ TEST_CASE("NaN takes no part in a softmax, and infinities share what there is") 
   CHECK(softmax(0, [](index_t) { return 0.0f; }).sum() == 0.0f);
   CHECK(softmax(3, [](index_t) { return not_a_number; }).sum() == 0.0f);
   CHECK(softmax(2, [](index_t) { return -infinity; }).share(1) == 0.5f);
+  CHECK(made.log_sum() == infinity);
+  CHECK(softmax(2, [](index_t) { return -infinity; }).log_sum() == -infinity);
+  CHECK(softmax(3, [](index_t) { return not_a_number; }).log_sum() == -infinity);
+}
+
+TEST_CASE("each row has its own softmax, and one of which nothing takes part is left out") {
+  const float rows[3][2] = {{1.0f, 3.0f}, {not_a_number, not_a_number}, {-infinity, 2.0f}};
+  float shares[3][2] = {{-1.0f, -1.0f}, {-1.0f, -1.0f}, {-1.0f, -1.0f}};
+  single_worker alone;
+  each_softmax(
+      alone, 3, 2, [&](index_t row, index_t i) { return rows[row][i]; },
+      [&](index_t row, index_t i, const auto& of_row) { shares[row][i] = of_row.share(i); });
+  for (const index_t row : {0, 2}) {
+    const softmax expected(2, [&](index_t i) { return rows[row][i]; });
+    for (index_t i = 0; i < 2; ++i) CHECK(shares[row][i] == expected.share(i));
+  }
+  CHECK(shares[1][0] == -1.0f);
+  CHECK(shares[1][1] == -1.0f);
 }
 
 }  // namespace zoomr

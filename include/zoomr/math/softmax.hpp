@@ -90,14 +90,9 @@ struct single_worker {
   ZOOMR_HD static constexpr index_t size() { return 1; }
 };
 
-/// The softmax of logit(i) for i in [0, n), the same to all workers; all must call. By a block: math/softmax.cuh.
-template <class Logit>
-ZOOMR_HD softmax<Logit> softmax_by(single_worker&, index_t n, Logit logit) {
-  return softmax<Logit>(n, logit);
-}
-
 /// The softmaxes of several rows of n numbers: visit(row, i, the row's softmax) for each i of each row that has a sum.
 /// All that is visited of one i is visited by the worker that looks after it, so that rows may be added up.
+/// By a block: math/softmax.cuh.
 /// @param logit  logit(row, i)  as of `softmax`
 template <class Logit, class Visit>
 ZOOMR_HD void each_softmax(single_worker&, index_t rows, index_t n, Logit logit, Visit visit) {
