@@ -3,6 +3,7 @@
 // so that everything below may multiply them without fear.
 #pragma once
 
+#include <algorithm>   // std::count
 #include <cstddef>     // std::size_t
 #include <filesystem>  // std::filesystem::path
 #include <optional>    // std::optional
@@ -10,6 +11,7 @@
 #include <vector>      // std::vector
 
 #include <zoomr/cache/config.hpp>  // zoomr::config, zoomr::voter_storage
+#include <zoomr/core/shape.hpp>    // zoomr::shape
 #include <zoomr/core/types.hpp>    // zoomr::token_id
 
 #include "json_file.hpp"
@@ -76,7 +78,16 @@ struct model_config {
   voter_bounds bounds;        // of their posterior
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
+  std::size_t layers_in_window() const {
+    return static_cast<std::size_t>(std::count(windows.begin(), windows.end(), true));
+  }
 };
+
+/// Of so many of its layers.
+inline zoomr::shape shape_of(const model_config& c, std::size_t layers) {
+  return {static_cast<zoomr::index_t>(layers), static_cast<zoomr::index_t>(c.heads),
+          static_cast<zoomr::index_t>(c.kv_heads), static_cast<zoomr::index_t>(c.head_dim)};
+}
 
 /// The shape of a model, from the text of its config.json.
 ///

@@ -11,7 +11,7 @@
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/full.hpp>
 
-#include <algorithm>  // std::max, std::min, std::ranges::count
+#include <algorithm>  // std::max, std::min
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
@@ -27,11 +27,6 @@ namespace decode {
 
 using zoomr::index_t;
 
-/// Of so many of its layers.
-inline zoomr::shape shape_of(const model_config& c, std::size_t layers) {
-  return {static_cast<index_t>(layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
-          static_cast<index_t>(c.head_dim)};
-}
 /// Of all its layers, for one cache.
 /// @throws input_error if layers differ
 inline zoomr::shape shape_of(const model& net) {
@@ -286,7 +281,7 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
   }
   if (c.window == 0) return open(shape_of(c, c.layers), limits);
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
-  const auto with_window = static_cast<std::size_t>(std::ranges::count(c.windows, true));
+  const std::size_t with_window = c.layers_in_window();
   std::vector<cache_type> groups;
   groups.push_back(open(shape_of(c, c.layers - with_window), limits));
   limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};

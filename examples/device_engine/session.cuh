@@ -7,7 +7,7 @@
 #include <zoomr/grouped_device_cache.cuh>
 #include <zoomr/presets/full.hpp>
 
-#include <algorithm>    // std::copy, std::max, std::min, std::ranges::count
+#include <algorithm>    // std::copy, std::max, std::min
 #include <type_traits>  // std::conditional_t
 #include <vector>       // std::vector
 
@@ -51,11 +51,6 @@ class cache_in_memory {
   }
 
  private:
-  static zoomr::shape shape_of(const model_config& c, std::size_t layers) {
-    return {static_cast<index_t>(layers), static_cast<index_t>(c.heads), static_cast<index_t>(c.kv_heads),
-            static_cast<index_t>(c.head_dim)};
-  }
-
   byte_count bytes_;                 // on the device
   byte_count host_bytes_;            // and under it
   device_array<std::byte> memory_;   // its own
@@ -95,9 +90,9 @@ class layers_in_two {
  public:
   layers_in_two(const device_model& net, const Policy& policy, const zoomr::config& limits)
       : group_of_(net.config().windows.begin(), net.config().windows.end()),
-        chosen_(net.config(), without_window(net.config()), policy, limits, net.on()),
-        in_window_(net.config(), net.config().layers - without_window(net.config()),
-                   all_in_window(zoomr::presets::full), windowed(limits, net.config()), net.on()),
+        chosen_(net.config(), net.config().layers - net.config().layers_in_window(), policy, limits, net.on()),
+        in_window_(net.config(), net.config().layers_in_window(), all_in_window(zoomr::presets::full),
+                   windowed(limits, net.config()), net.on()),
         whole_(zoomr::view<const index_t>(group_of_), chosen_.cache(), in_window_.cache()) {}
 
   auto& whole() { return whole_; }
@@ -112,9 +107,6 @@ class layers_in_two {
   }
 
  private:
-  static std::size_t without_window(const model_config& c) {
-    return static_cast<std::size_t>(std::ranges::count(c.windows, false));
-  }
   static zoomr::config windowed(zoomr::config limits, const model_config& c) {
     limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
     return limits;

@@ -47,7 +47,7 @@ std::size_t size_of(std::int64_t count) { return static_cast<std::size_t>(count)
 /// Matrices of random numbers in q8_0, so that products with numbers around 1 are such numbers.
 class weights {
  public:
-  explicit weights(const language_model& m) : model_(m) {
+  explicit weights(const language_model& m) {
     const std::int64_t heads = std::int64_t{m.shape.heads} * m.shape.head_dim,
                        kv_heads = std::int64_t{m.shape.kv_heads} * m.shape.head_dim;
     const std::int64_t layer = m.width * (2 * heads + 2 * kv_heads + std::int64_t{3} * m.hidden);
@@ -81,7 +81,6 @@ class weights {
     return made;
   }
 
-  language_model model_;
   noise random_;
   std::vector<float16> pool_ = std::vector<float16>(std::size_t{1} << 16);
   context in_;

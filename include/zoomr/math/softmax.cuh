@@ -8,19 +8,20 @@
 
 namespace zoomr::inline v0 {
 
-/// The softmax of logit(i) for i in [0, n), the same in all threads of a block; all must call.
-/// @cost  two passes over the logits, shared out over the threads; two block-wide reductions
-template <class Logit>
-__device__ softmax<Logit> softmax_by(block_threads& block, index_t n, Logit logit) {
+/// The softmax of logit(i) for i in [0, n), the same in all threads; all of the block, or of the warp, must call.
+/// @tparam Workers  block_threads or warp_threads
+/// @cost  two passes over the logits, shared out over the threads; two reductions
+template <class Workers, class Logit>
+__device__ softmax<Logit> softmax_by(Workers& workers, index_t n, Logit logit) {
   float own = -infinity;
-  for (index_t i = block.thread(); i < n; i += block.size()) {
+  for (index_t i = workers.thread(); i < n; i += workers.size()) {
     const softmax_logit x = logit(i);
     if (x.takes_part && x.value > own) own = x.value;
   }
-  softmax<Logit> result(unsorted(block.largest(order_key(own))), logit);
+  softmax<Logit> result(unsorted(workers.largest(order_key(own))), logit);
   votes_t units = 0;
-  for (index_t i = block.thread(); i < n; i += block.size()) units += result.units(i);
-  result.sum_up(block.sum(units));
+  for (index_t i = workers.thread(); i < n; i += workers.size()) units += result.units(i);
+  result.sum_up(workers.sum(units));
   return result;
 }
 
@@ -30,30 +31,20 @@ __device__ softmax<Logit> softmax_by(block_threads& block, index_t n, Logit logi
 template <class Logit, class Visit>
 __device__ void each_softmax(block_threads& block, index_t rows, index_t n, Logit logit, Visit visit) {
   __shared__ shared_array<float, warp_lanes> largest;
-  __shared__ shared_array<votes_t, warp_lanes> units;
+  __shared__ shared_array<float, warp_lanes> sums;
   const auto of_row = [&](index_t row) { return [&, row](index_t i) -> softmax_logit { return logit(row, i); }; };
-  using row_softmax = softmax<decltype(of_row(0))>;
-  const index_t lane = block.thread() % warp_lanes, warps = block.size() / warp_lanes;
+  const index_t warps = block.size() / warp_lanes;
   for (index_t first = 0; first < rows; first += warp_lanes) {
     const index_t count = rows - first < warp_lanes ? rows - first : warp_lanes;
     __syncthreads();  // what logits are made of is there, and the rows before are done
     for (index_t r = block.thread() / warp_lanes; r < count; r += warps) {
-      const auto row_logit = of_row(first + r);
-      float own = -infinity;
-      for (index_t i = lane; i < n; i += warp_lanes) {
-        const softmax_logit x = row_logit(i);
-        if (x.takes_part && x.value > own) own = x.value;
-      }
-      const row_softmax shares(unsorted(warp_reduce(order_key(own), detail::larger{})), row_logit);
-      votes_t weights = 0;
-      for (index_t i = lane; i < n; i += warp_lanes) weights += shares.units(i);
-      weights = warp_reduce(weights, detail::add{});
-      if (lane == 0) largest[r] = shares.largest(), units[r] = weights;
+      warp_threads warp;
+      const auto shares = softmax_by(warp, n, of_row(first + r));
+      if (warp.thread() == 0) largest[r] = shares.largest(), sums[r] = shares.sum();
     }
     __syncthreads();
     for (index_t r = 0; r < count; ++r) {
-      row_softmax shares(largest[r], of_row(first + r));
-      shares.sum_up(units[r]);
+      const softmax shares(largest[r], sums[r], of_row(first + r));
       if (shares.sum() == 0.0f) continue;
       for (index_t i = block.thread(); i < n; i += block.size()) visit(first + r, i, shares);
     }

@@ -52,6 +52,8 @@ class softmax {
   /// may be called.
   ZOOMR_HD softmax(float largest, Logit logit) : logit_(logit), largest_(largest) {}
   ZOOMR_HD void sum_up(votes_t units_of_all) { sum_ = sum_of_units(units_of_all); }
+  /// One whose `largest()` and `sum()` are known.
+  ZOOMR_HD softmax(float largest, float sum, Logit logit) : logit_(logit), largest_(largest), sum_(sum) {}
 
   /// A weight in units of 2^-40 of the largest.
   ZOOMR_CALLS_EITHER
