@@ -79,21 +79,14 @@ found_template find_template(const std::filesystem::path& directory) {
 // A text whose control tokens are known by their places.
 class written_text {
  public:
-  explicit written_text(const std::vector<std::string>& marks) : known_(marks) {}
+  /// @param known, in_contents  marks of the template, and of messages
+  written_text(const std::vector<std::string>& known, const std::vector<std::string>& in_contents)
+      : known_(known), in_contents_(in_contents) {}
 
-  /// Of the template: marks are control tokens.
-  void add(std::string_view part) {
-    while (!part.empty()) {
-      const auto mark =
-          std::find_if(known_.begin(), known_.end(), [&](const std::string& one) { return part.starts_with(one); });
-      const std::size_t size = mark == known_.end() ? 1 : mark->size();
-      if (mark != known_.end()) marks_.push_back({text_.size(), text_.size() + size});
-      text_ += part.substr(0, size);
-      part.remove_prefix(size);
-    }
-  }
-  /// Of a message: nothing is.
-  void add_content(std::string_view part) { text_ += part; }
+  /// Of the template.
+  void add(std::string_view part) { add(part, known_); }
+  /// Of a message.
+  void add_content(std::string_view part) { add(part, in_contents_); }
   /// What comes is another piece.
   void end_piece() { ends_.push_back(text_.size()); }
 
@@ -116,12 +109,23 @@ class written_text {
   }
 
  private:
+  // These marks are control tokens.
+  void add(std::string_view part, const std::vector<std::string>& known) {
+    while (!part.empty()) {
+      const auto mark =
+          std::find_if(known.begin(), known.end(), [&](const std::string& one) { return part.starts_with(one); });
+      const std::size_t size = mark == known.end() ? 1 : mark->size();
+      if (mark != known.end()) marks_.push_back({text_.size(), text_.size() + size});
+      text_ += part.substr(0, size);
+      part.remove_prefix(size);
+    }
+  }
   std::vector<byte_range>::const_iterator first_from(std::size_t byte) const {
     return std::lower_bound(marks_.begin(), marks_.end(), byte,
                             [](byte_range mark, std::size_t at) { return mark.begin < at; });
   }
 
-  const std::vector<std::string>& known_;
+  const std::vector<std::string>&known_, &in_contents_;
   std::string text_;
   std::vector<byte_range> marks_;
   std::vector<std::size_t> ends_;
@@ -169,8 +173,9 @@ std::string_view name_of(chat_role role) {
   return role == chat_role::system ? "system" : role == chat_role::user ? "user" : "assistant";
 }
 
-chat_template::chat_template(const std::filesystem::path& directory, const tokenizer& words, const std::string& today)
-    : words_(words) {
+chat_template::chat_template(const std::filesystem::path& directory, const tokenizer& words, const std::string& today,
+                             const std::vector<std::string>& in_contents)
+    : words_(words), in_contents_(in_contents) {
   const found_template found = find_template(directory);
   form_ = read_chat_form(found.text, {text_of(words, words.bos()), text_of(words, words.eos()), today}, found.where);
   const auto control = [&](const std::string& mark) {
@@ -183,6 +188,9 @@ chat_template::chat_template(const std::filesystem::path& directory, const token
   }
   for (const std::string& mark : form_.marks_or_text) {
     if (control(mark)) marks_.push_back(mark);
+  }
+  for (const std::string& mark : in_contents_) {
+    if (!control(mark)) fail(shown(mark), " is no control token of this tokenizer, so that no message can have it");
   }
   for (const std::string& mark : marks_) {
     if (form_.assistant.after.starts_with(mark)) end_of_turn_ = *words.id_of(mark);
@@ -208,7 +216,7 @@ chat_passage chat_template::next(std::span<const chat_message> messages, std::si
 chat_passage chat_template::passage(std::span<const chat_message> messages, bool begins, std::size_t most) const {
   using enum chat_role;
   using enum chat_form::system_place;
-  written_text text(marks_);
+  written_text text(marks_, in_contents_);
   chat_passage to;
   std::size_t asked = 0;  // number of the piece before the question, which is a piece of its own
   const auto write = [&](chat_role role, const std::string& before, std::string_view content, const std::string& after,

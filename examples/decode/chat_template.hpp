@@ -50,14 +50,17 @@ class chat_template {
   /// Of a checkpoint: chat_template.jinja, or `chat_template` of tokenizer_config.json.
   /// @param words  must outlive this
   /// @param today  "29 Nov 2026", for templates that say it
+  /// @param in_contents  control tokens that a content may have, as the marks of thoughts
   /// @throws       input_error  there is none, it is unknown, or its marks are no control tokens of the tokenizer
-  chat_template(const std::filesystem::path& directory, const tokenizer& words, const std::string& today);
+  chat_template(const std::filesystem::path& directory, const tokenizer& words, const std::string& today,
+                const std::vector<std::string>& in_contents = {});
 
   /// Whether a checkpoint has one, known or not.
   /// @throws input_error  a file that cannot be read
   static bool is_named(const std::filesystem::path& directory);
 
-  /// The beginning of a chat. What reads like a control token in a content is text.
+  /// The beginning of a chat. What reads like a control token in a content is text, but for those that it may
+  /// have.
   /// @param messages  one of the system or none, one of the user; then answers and messages of the user by turns
   /// @param most      tokens beyond which encoding may end
   /// @throws          input_error  the template takes no message of the system, or a content is no text of this
@@ -76,7 +79,7 @@ class chat_template {
 
   const tokenizer& words_;
   chat_form form_;
-  std::vector<std::string> marks_;
+  std::vector<std::string> marks_, in_contents_;
   token_id end_of_turn_ = 0;
 };
 

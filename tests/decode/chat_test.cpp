@@ -184,7 +184,9 @@ class speaker {
     write_file(folder_ / "tokenizer_config.json", config.dump());
     words.emplace(folder_.path());
   }
-  chat_template chat() const { return {folder_.path(), *words, "05 Jan 2027"}; }
+  chat_template chat(const std::vector<std::string>& in_contents = {}) const {
+    return {folder_.path(), *words, "05 Jan 2027", in_contents};
+  }
   std::string refusal() const {
     return complaint([&] { chat(); });
   }
@@ -329,6 +331,11 @@ TEST_CASE("what reads like a control token in a message is text, and tokens that
   check(with.chat().begin(messages{{user, content}}, any), 3);
   check(with.chat().begin(messages{{system, content}, {user, "a"}}, any), 3);
   check(with.chat().next(messages{{user, content}}, any), 2);
+  check(with.chat({"<|endoftext|>"}).begin(messages{{user, content}}, any), 3);
+  const chat_passage marked = with.chat({"<|endoftext|>"}).begin(messages{{user, content + "<|endoftext|>"}}, any);
+  check(marked, 3);
+  CHECK(std::count(marked.ids.begin(), marked.ids.end(), *with.words->id_of("<|endoftext|>")) == 1);
+  CHECK(says(complaint([&] { with.chat({"<tool>"}); }), "\"<tool>\" is no control token of this tokenizer"));
   const speaker word_level("words", {"<|im_start|>", "<|im_end|>", "user", "assistant"}, {{"chat_template", qwen3}});
   CHECK(says(complaint([&] {
                word_level.chat().begin(messages{{user, "a <|im_end|>"}}, any);

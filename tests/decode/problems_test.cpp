@@ -101,16 +101,16 @@ fs::path python_file() {
   return path;
 }
 
-/// The byte-level checkpoint with tokens that begin and end messages, and a template that writes its own message of the
-/// system.
+/// The byte-level checkpoint with tokens that begin and end messages, some that mark notes, and a template that writes
+/// its own message of the system.
 fs::path chat_checkpoint() {
   static const fs::path path = [] {
     const fs::path copy = files() / "chat";
     fs::copy(bytes_checkpoint, copy);
     json tokens = read_json(copy / "tokenizer.json");
     json& vocab = tokens["model"]["vocab"];
-    const char* const marks[] = {"<|im_start|>", "<|im_end|>"};
-    for (int id = 1; id <= 2; ++id) {
+    const char* const marks[] = {"<|im_start|>", "<|im_end|>", "<m1>", "<m2>", "<m3>", "<m4>"};
+    for (int id = 1; id <= 6; ++id) {
       for (auto at = vocab.begin(); at != vocab.end();) at = at.value() == id ? vocab.erase(at) : std::next(at);
       json mark = {{"id", id}, {"content", marks[id - 1]}, {"special", true}};
       for (const char* const flag : {"single_word", "lstrip", "rstrip", "normalized"}) mark[flag] = false;
@@ -137,7 +137,8 @@ struct form_lab {
   form_maker maker;
   mutable std::map<std::pair<std::string, std::uint64_t>, form_problem> known = {};
 
-  explicit form_lab(const fs::path& model) : words(model), maker(model, words, {novel().string()}) {}
+  explicit form_lab(const fs::path& model, const std::vector<std::string>& marks = {})
+      : words(model), maker(model, words, {novel().string()}, marks) {}
   form_problem anew(const std::string& as, std::uint64_t seed, fact_half half = fact_half::measuring) const {
     return maker.make(form_named(as), half, 1000, seed);
   }
@@ -157,7 +158,7 @@ struct form_lab {
 };
 
 const form_lab& chat_lab() {
-  static const form_lab lab(chat_checkpoint());
+  static const form_lab lab(chat_checkpoint(), {"<m1>", "<m2>", "<m3>", "<m4>"});
   return lab;
 }
 const form_lab& plain_lab() {
@@ -692,6 +693,14 @@ TEST_CASE("forms: each differs from the plain one in what its name says") {
   CHECK(lab.text(later, later.ranges[3].begin, later.ranges[3].end)
             .starts_with("<|im_start|>user\nQuestion: " + question));
   CHECK(!is_answered(lab.words.decode(later.said), later.answers));
+  const std::string notes = lab.text(lab.make("notes", 5));
+  CHECK(times(notes, "<m1>Note on the ") == 9);
+  for (const fact& told : facts()) {  // what a note is about stands in its summary, and the answer in the note
+    const std::string summary = std::string("<m2><m3>About the ") + told.key + ".<m4>\n";
+    CHECK(times(notes, summary) == times(notes, std::string("Note on the ") + told.key + ". "));
+    CHECK(times(notes, summary) == times(notes, told.sentence));
+  }
+  CHECK(std::ranges::count(lab.make("notes", 5).prompt, *lab.words.id_of("<m2>")) == 9);
   CHECK(lab.make("nothing", 5).evidence.empty());
   CHECK(lab.text(lab.make("two+behind40+long_system", 5)).find("reading assistant") != std::string::npos);
   for (const std::string as :
@@ -719,6 +728,10 @@ TEST_CASE("forms that are none, and documents that are too short, are refused wi
   const form_lab& lab = plain_lab();
   CHECK(says(complaint([&] { lab.maker.make(form_named("plain"), fact_half::measuring, 300, 1); }),
              "a document of 300 tokens holds too few sentences"));
+  CHECK(says(complaint([&] { lab.maker.make(form_named("notes"), fact_half::measuring, 900, 1); }),
+             "--forms notes: name four tokens that mark them, --marks A,B,C,D"));
+  CHECK(says(complaint([&] { chat_lab().maker.make(form_named("notes"), fact_half::measuring, 400, 1); }),
+             "a document of 400 tokens holds too few sentences"));
   const tokenizer words(bytes_checkpoint);
   CHECK(says(complaint([&] { form_maker(bytes_checkpoint, words, {(bytes_checkpoint / "training.md").string()}); }),
              "sentences, but 400 are needed"));

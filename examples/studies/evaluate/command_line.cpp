@@ -199,9 +199,13 @@ CLI::App* add_forms(CLI::App& app, retrieval::forms_options& given) {
   command
       ->add_option("--forms,--form", given.forms,
                    "plain, no_system, long_system, behind40, behind100, before, both, paraphrase, two, table, json, "
-                   "keys, primed, later; also several with + between, as two+behind40")
+                   "keys, notes, primed, later; also several with + between, as two+behind40")
       ->delimiter(',')
       ->capture_default_str();
+  command
+      ->add_option("--marks", given.scene.marks,
+                   "four tokens, otherwise unused, that mark the notes of --forms notes and their summaries")
+      ->delimiter(',');
   add_contenders(command, given.policies, given.voters);
   command->add_option("--set", given.settings,
                       "component.field=value, for all policies but full and controls; each must have it");

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forms.hpp"
 
-#include <algorithm>  // std::find_if, std::min
+#include <algorithm>  // std::find_if
 #include <array>      // std::array
-#include <cctype>     // std::isalnum, std::tolower
+#include <cctype>     // std::isalnum
 #include <cstdint>    // std::uint8_t
-#include <utility>    // std::move
 
 #include "../../decode/input_error.hpp"
-#include "facts.hpp"
-#include "places.hpp"
 
 namespace decode::retrieval {
 namespace {
 
-constexpr std::size_t hidden = 5;            // facts in a passage
-constexpr std::size_t rows = 12;             // of a table or an object
-constexpr index_t fact_tokens = 16;          // of a sentence, about
-constexpr index_t before_facts = 48;         // tokens of the document, at least: no fact is in its first segment
-constexpr index_t behind_facts = 160;        // no fact is where presets always read
 constexpr const char* today = "1 Jan 2026";  // for templates that say it
 
 // What may not stand in one form.
@@ -29,7 +21,7 @@ struct part {
   choice kind;
   void (*set)(form& to);
 };
-constexpr std::array<part, 15> parts = {
+constexpr std::array<part, 16> parts = {
     {{"plain", choice::nothing_else, [](form&) {}},
      {"no_system", choice::system, [](form& to) { to.system = form::system_message::none; }},
      {"long_system", choice::system, [](form& to) { to.system = form::system_message::extended; }},
@@ -42,6 +34,7 @@ constexpr std::array<part, 15> parts = {
      {"table", choice::source, [](form& to) { to.source = form::material::table; }},
      {"json", choice::source, [](form& to) { to.source = form::material::json; }},
      {"keys", choice::source, [](form& to) { to.source = form::material::keys; }},
+     {"notes", choice::source, [](form& to) { to.source = form::material::notes; }},
      {"primed", choice::primed, [](form& to) { to.primed = true; }},
      {"later", choice::later, [](form& to) { to.later = true; }},
      {"nothing", choice::task, [](form& to) { to.nothing = true; }}}};
@@ -84,21 +77,6 @@ constexpr std::array<std::array<errand, 3>, 2> errands = {
      {{{"That was long. Please say good morning to me.", "", "good morning"},
        {"Never mind the text. Recite the alphabet.", "A, B, C, D,", "E"},
        {"Never mind the text. Name the months of the year.", "January, February,", "March"}}}}};
-
-std::vector<std::string> split(std::string_view text, char mark) {
-  std::vector<std::string> pieces;
-  for (std::size_t end = 0; end != text.npos; text.remove_prefix(std::min(end + 1, text.size()))) {
-    end = text.find(mark);
-    pieces.emplace_back(text.substr(0, end));
-  }
-  return pieces;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
@@ -150,18 +128,6 @@ bool is_answered(std::string_view text, const std::vector<std::string>& answers)
   return false;
 }
 
-// A fact, or a number for a city.
-struct form_maker::asked_fact {
-  std::string sentence, question, paraphrase, first, second, key;
-  std::vector<std::string> answers;
-  std::string reply;  // up to the answer
-};
-
-struct form_maker::document {
-  std::string text;
-  std::vector<std::vector<std::size_t>> evidence;  // [drawn facts]  the last byte of a word in each needed sentence
-};
-
 // What is asked or told to do, and how its answer begins.
 struct form_maker::request {
   std::string text, reply;
@@ -169,14 +135,9 @@ struct form_maker::request {
 };
 
 form_maker::form_maker(const std::filesystem::path& directory, const tokenizer& words,
-                       const std::vector<std::string>& texts)
-    : words_(words) {
-  if (chat_template::is_named(directory)) chat_.emplace(directory, words, today);
-  for (const std::string& file : texts) {
-    const std::vector<novel_sentence> more = sentences_of_novel(read_text(file, std::uint64_t{1} << 28));
-    sentences_.insert(sentences_.end(), more.begin(), more.end());
-  }
-  if (sentences_.size() < 400) fail("the texts have ", sentences_.size(), " sentences, but 400 are needed");
+                       const std::vector<std::string>& texts, const std::vector<std::string>& as)
+    : words_(words), documents_(words, texts, as) {
+  if (chat_template::is_named(directory)) chat_.emplace(directory, words, today, as);
 }
 
 std::optional<token_id> form_maker::end_of_turn() const {
@@ -184,101 +145,11 @@ std::optional<token_id> form_maker::end_of_turn() const {
   return chat_->end_of_turn();
 }
 
-index_t form_maker::tokens_of(std::string_view text) const {
-  return static_cast<index_t>(words_.encode(text, {.add_special = false}).size());
-}
-
 // The token of a passage that one of its bytes lies in: the last one of the text up to there, since a blank line before
 // a word may be other tokens than one at the end. The byte ends a word, whose parts may be more tokens than all of it.
 index_t form_maker::token_at(std::string_view text, std::size_t byte, bool begins) const {
   const encode_options options{.add_special = begins && !chat_, .continues = !begins};
   return static_cast<index_t>(words_.encode(text.substr(0, byte + 1), options).size()) - 1;
-}
-
-// What is asked for comes first. The draws are the same for every material.
-std::vector<form_maker::asked_fact> form_maker::draw_facts(form::material source, fact_half half, dice& random) const {
-  std::vector<asked_fact> drawn;
-  for (const std::size_t id : some_of(facts().size() / 2, rows, random)) {
-    const fact& from = facts()[2 * id + static_cast<std::size_t>(half)];
-    asked_fact told{from.sentence, from.question, from.paraphrase,          from.first,
-                    from.second,   from.key,      split(from.answers, '|'), {}};
-    told.reply = told.sentence.substr(0, lower(told.sentence).find(lower(told.answers.front())));
-    while (told.reply.ends_with(' ')) told.reply.pop_back();
-    drawn.push_back(std::move(told));
-  }
-  if (source != form::material::keys) return drawn;
-  drawn.clear();
-  for (const std::size_t city : some_of(cities.size(), hidden - 1, random)) {
-    const std::string number = digits(7, random), what = "special magic number for " + std::string(cities[city]);
-    asked_fact told;
-    told.sentence = "One of the special magic numbers for " + std::string(cities[city]) + " is: " + number + ".";
-    told.question = told.paraphrase = "What is the " + what + " mentioned in the provided text?";
-    told.reply = "The " + what + " mentioned in the provided text is";
-    told.answers = {number};
-    drawn.push_back(std::move(told));
-  }
-  return drawn;
-}
-
-// A passage whose length does not depend on what is hidden in it.
-form_maker::document form_maker::write_document(form::material source, const std::vector<asked_fact>& drawn,
-                                                index_t tokens, dice& random) const {
-  const index_t room = tokens - static_cast<index_t>(hidden) * fact_tokens;
-  std::vector<const novel_sentence*> passage;
-  std::vector<index_t> ends;  // [passage]  tokens
-  index_t length = 0;
-  for (std::size_t at = below(sentences_.size(), random);; at = (at + 1) % sentences_.size()) {
-    const index_t more = tokens_of(" " + sentences_[at].text) + (sentences_[at].ends_paragraph ? 1 : 0);
-    if (length + more > room) break;
-    passage.push_back(&sentences_[at]), ends.push_back(length += more);
-  }
-  std::vector<std::size_t> slots;  // behind which sentences a fact may stand
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    if (ends[i] >= before_facts && length - ends[i] >= behind_facts) slots.push_back(i);
-  }
-  if (slots.size() < hidden) fail("a document of ", tokens, " tokens holds too few sentences; ask for more");
-  std::vector<std::size_t> places;  // [facts]
-  for (const std::size_t slot : some_of(slots.size(), hidden, random)) places.push_back(slots[slot]);
-  const auto order = some_of(rows, rows, random);
-
-  document written;
-  written.evidence.resize(drawn.size());
-  const auto add_row = [&](std::size_t id, const std::string& before, const std::string& after) {
-    written.text += before;
-    const std::string& value = drawn[id].answers.front();
-    written.evidence[id] = {written.text.size() + value.size() - 1};
-    written.text += value + after;
-  };
-  const auto add_sentence = [&](std::size_t id, const std::string& sentence) {
-    written.text += ' ' + sentence;
-    written.evidence[id].push_back(written.text.size() - 2);
-  };
-  const auto add_facts = [&](std::size_t place) {
-    for (std::size_t id = 0; id < hidden && id < drawn.size(); ++id) {
-      if (places[id] != place) continue;
-      if (source == form::material::table) {
-        written.text += "\n\n| What | Value |\n|---|---|\n";
-        for (const std::size_t row : order) add_row(row, "| " + drawn[row].key + " | ", " |\n");
-      } else if (source == form::material::json) {
-        written.text += "\n\n{\n";
-        for (const std::size_t row : order) add_row(row, "  \"" + drawn[row].key + "\": \"", "\",\n");
-        written.text.erase(written.text.size() - 2, 1);  // the last comma
-        written.text += "}\n";
-      } else if (source == form::material::two_sentences) {
-        add_sentence(id, drawn[id].first), add_sentence(id, drawn[id].second);
-      } else {
-        add_sentence(id, drawn[id].sentence);
-      }
-    }
-  };
-  const bool listed = source == form::material::table || source == form::material::json;
-  for (std::size_t i = 0; i < passage.size(); ++i) {
-    written.text += passage[i]->text;
-    if (!listed || i == places.front()) add_facts(i);
-    if (i + 1 == passage.size()) break;
-    written.text += written.text.ends_with('\n') ? "\n" : passage[i]->ends_paragraph ? "\n\n" : " ";
-  }
-  return written;
 }
 
 chat_passage form_maker::begin(const form& as, fact_half half, const std::string& content) const {
@@ -324,14 +195,14 @@ chat_passage form_maker::next(const std::string& content) const {
 form_problem form_maker::make(const form& as, fact_half half, index_t tokens, std::uint64_t seed,
                               index_t asked_about) const {
   dice random(seed), key_dice(seed + 1);
-  const std::vector<asked_fact> drawn = draw_facts(form::material::sentences, half, random);
-  const std::vector<asked_fact> told =
-      as.source == form::material::keys ? draw_facts(as.source, half, key_dice) : drawn;
-  const document read = write_document(as.source, told, tokens, random);
+  const std::vector<told_fact> drawn = documents_.draw(form::material::sentences, half, random);
+  const std::vector<told_fact> told =
+      as.source == form::material::keys ? documents_.draw(as.source, half, key_dice) : drawn;
+  const form_document read = documents_.write(as.source, told, tokens, random);
   const auto number = static_cast<std::size_t>(asked_about), others = static_cast<std::size_t>(questions);
   const errand& task =
       errands[static_cast<std::size_t>(half)][(below(errands[0].size(), random) + number) % errands[0].size()];
-  const asked_fact &sought = told[number], &earlier = told[(number + 1) % others];
+  const told_fact &sought = told[number], &earlier = told[(number + 1) % others];
 
   request last{as.paraphrase ? sought.paraphrase : sought.question, sought.reply, sought.answers};
   if (as.nothing) last = {task.request, task.begun, {task.answer}};

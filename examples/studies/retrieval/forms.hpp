@@ -15,6 +15,7 @@
 //   two          two sentences beside each other say what one says in `plain`; both are needed
 //   table, json  rows of a table, fields of an object
 //   keys         magic numbers of four cities, as the task of that name
+//   notes        nine notes with summaries, which are thoughts for a policy; each has a fact, its summary its name
 //   primed       the answer is begun
 //   later        another question is asked and answered first
 //   nothing      nothing of the document is needed; for learning
@@ -33,8 +34,7 @@
 
 #include "../../decode/chat.hpp"
 #include "../../decode/tokenizer.hpp"
-#include "draws.hpp"
-#include "novel.hpp"
+#include "form_documents.hpp"
 
 namespace decode::retrieval {
 
@@ -43,7 +43,7 @@ using zoomr::index_t;
 struct form {
   enum class system_message { own, none, extended };
   enum class question_place { behind, before, both };
-  enum class material { sentences, two_sentences, table, json, keys };
+  using material = form_material;
 
   std::string name = "plain";
   system_message system = system_message::own;
@@ -61,10 +61,6 @@ form form_named(const std::string& spec);
 
 /// What the parts of a form are called.
 std::vector<std::string> names_of_forms();
-
-/// Learning and measuring share no fact, no system message and no instruction. The order is that of `facts()`, by
-/// turns.
-enum class fact_half : std::uint8_t { learning, measuring };
 
 /// One question, and all that comes before its answer.
 struct form_problem {
@@ -87,9 +83,10 @@ class form_maker {
  public:
   /// @param directory  of the checkpoint, for its template
   /// @param words      must outlive this
-  /// @param texts      novels, in English
-  /// @throws input_error  a template that is unknown, a text without enough sentences
-  form_maker(const std::filesystem::path& directory, const tokenizer& words, const std::vector<std::string>& texts);
+  /// @param texts, as  of `document_writer`
+  /// @throws input_error  a template that is unknown, a text without enough sentences, a mark that is no token
+  form_maker(const std::filesystem::path& directory, const tokenizer& words, const std::vector<std::string>& texts,
+             const std::vector<std::string>& as = {});
 
   /// A document can be asked about so often: each question is about another of its facts.
   static constexpr index_t questions = 4;
@@ -97,28 +94,22 @@ class form_maker {
   /// @param tokens  of the document, about
   /// @param seed    the same gives the same document
   /// @param asked   in [0, questions)
-  /// @throws input_error  too few tokens
+  /// @throws input_error  too few tokens; notes without marks
   form_problem make(const form& as, fact_half half, index_t tokens, std::uint64_t seed, index_t asked = 0) const;
 
   /// What ends an answer, where a template says so.
   std::optional<token_id> end_of_turn() const;
 
  private:
-  struct asked_fact;
-  struct document;
   struct request;
 
-  index_t tokens_of(std::string_view text) const;
   index_t token_at(std::string_view text, std::size_t byte, bool begins) const;
-  std::vector<asked_fact> draw_facts(form::material source, fact_half half, dice& random) const;
-  document write_document(form::material source, const std::vector<asked_fact>& drawn, index_t tokens,
-                          dice& random) const;
   chat_passage begin(const form& as, fact_half half, const std::string& content) const;
   chat_passage next(const std::string& content) const;
 
   const tokenizer& words_;
+  document_writer documents_;
   std::optional<chat_template> chat_;  // none: plain text
-  std::vector<novel_sentence> sentences_;
 };
 
 }  // namespace decode::retrieval

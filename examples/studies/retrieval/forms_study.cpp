@@ -27,22 +27,25 @@
 namespace decode::retrieval {
 namespace {
 
-/// The oracle reads the preamble and the question that the presets pin.
-control_form controls_for(const policy_choice& choice) {
-  const bool knows = choice.name == "oracle";
-  return {task::needle, knows ? zoomr::presets::sentence_voters.zone : control_zones(task::needle)};
+/// The oracle reads the preamble and the question that the presets pin, and of notes all summaries.
+control_form controls_for(const policy_choice& choice, const form& as) {
+  const bool notes = as.source == form::material::notes;
+  const task kind = notes ? task::notes : task::needle;
+  if (choice.name != "oracle") return {kind, control_zones(kind)};
+  return {kind, notes ? zoomr::presets::zoomr_voters.zone : zoomr::presets::sentence_voters.zone};
 }
 
 /// A policy that writes an answer, a token at a time.
 class form_writer {
  public:
   form_writer(scene& on, const forms_options& given, const contender& policy, const perplexity::prefill& prompt,
-              const form_problem& asked)
+              const form& as, const form_problem& asked)
       : on_(on), asked_(asked), prompt_logits_(prompt.logits()) {
-    open(given, policy, prompt);
+    const control_form control = controls_for(policy.choice, as);
+    open(given, policy, control, prompt);
     if (policy.choice.name != "oracle") return;
     needed_ = needed_segments();  // known once the prompt is cut
-    open(given, policy, prompt);
+    open(given, policy, control, prompt);
   }
   form_writer(const form_writer&) = delete;
 
@@ -83,10 +86,11 @@ class form_writer {
   }
 
  private:
-  void open(const forms_options& given, const contender& policy, const perplexity::prefill& prompt) {
+  void open(const forms_options& given, const contender& policy, const control_form& control,
+            const perplexity::prefill& prompt) {
     const auto tokens = static_cast<index_t>(asked_.tokens().size()) + given.written;
     chosen_.clear();
-    opened_session opened = open_session(on_.net, policy, controls_for(policy.choice), needed_, tokens, on_.classes);
+    opened_session opened = open_session(on_.net, policy, control, needed_, tokens, on_.classes);
     run_ = std::move(opened.run), one_row_ = opened.one_row;
     names_question_ = given.name_question && run_->pins_question();
     run_->trace(nullptr, &chosen_);
@@ -132,7 +136,7 @@ class study {
       : given_(given),
         policies_(read_policies(given)),
         on_(given.scene),
-        maker_(given.scene.directory, on_.words, given.scene.texts),
+        maker_(given.scene.directory, on_.words, given.scene.texts, given.scene.marks),
         done_(on_, label(), form_outcome_from) {
     for (const std::string& name : given.forms) forms_.push_back(form_named(name));
     for (const form& as : forms_) {
@@ -225,7 +229,7 @@ class study {
     const perplexity::prefill& prompt = passed_prompt(number / form_maker::questions, asked.prompt, bar);
     std::vector<std::unique_ptr<form_writer>> writers;
     for (const contender* policy : policies)
-      writers.push_back(std::make_unique<form_writer>(on_, given_, *policy, prompt, asked));
+      writers.push_back(std::make_unique<form_writer>(on_, given_, *policy, prompt, as, asked));
     std::vector<session<>*> runs;
     for (const auto& writer : writers) runs.push_back(&writer->run());
     for (const token_id id : asked.said) session<>::advance_each(runs, std::vector<token_id>(runs.size(), id));

@@ -376,7 +376,7 @@ void run(const heads_options& given) {
   expect_enough(given, groups.size() + forms.size());
   scene on(given.of);
   std::optional<form_maker> asks;
-  if (!forms.empty()) asks.emplace(given.of.directory, on.words, given.of.texts);
+  if (!forms.empty()) asks.emplace(given.of.directory, on.words, given.of.texts, given.of.marks);
   const std::vector<course> courses = courses_of(on, asks ? &*asks : nullptr, forms);
   for (const course& item : courses) checked_lesson(on, item, 0);  // what cannot be made is said before anything passes
   records recorded(given, on);

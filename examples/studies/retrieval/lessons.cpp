@@ -37,6 +37,7 @@ lesson lesson_of(const scene& on, const problem& asked) {
 
 lesson lesson_of(const tokenizer& words, const form& as, const form_problem& asked) {
   lesson result;
+  if (as.source == form::material::notes) result.kind = task::notes;
   result.text = asked.tokens(), result.question = asked.question;
   result.prompts.push_back({0, static_cast<index_t>(asked.prompt.size())});
   const auto end = static_cast<index_t>(result.text.size());
