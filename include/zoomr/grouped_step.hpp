@@ -203,9 +203,16 @@ template <class T, class Placement>
 void grouped_step<T, Placement>::commit(view<const index_t> accepted) {
   share_failures();
   in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
+  in_each([&](step_type& in) { choose_with_ranks(*in.core_, accepted); });
   detail::commit_items(
       accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
-      [&] { std::exchange(steps_, nullptr)->group_steps.clear(); });
+      [&] {
+        std::string gone;
+        std::vector<step_type>& over = std::exchange(steps_, nullptr)->group_steps;
+        for (step_type& in : over) gone += in.core_->exchange.take_failure();
+        over.clear();
+        detail::expect_no_failure(gone);
+      });
 }
 
 template <class T, class Placement>

@@ -108,10 +108,11 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
 
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// Without `needs_second_pass` before it, a choice that has a second pass serves the following tokens instead.
-  /// @param accepted  [items]  0 ... tokens(item), as given to `needs_second_pass`; of a prompt all tokens,
-  ///                  or none
+  /// @param accepted  [items]  0 ... tokens(item), as given to `needs_second_pass`; of a prompt all tokens, or none
   /// @throws error(storage) if tokens are accepted of an item that has failed, or fails now since pages of a tiered
   /// placement do not come: the items that it names are as they were before the step; the others are committed
+  /// @throws error(ranks) as `attend` and `needs_second_pass` do: nothing is committed, or the sentence says that all
+  /// is
   void commit(view<const index_t> accepted);
   void commit(index_t accepted) { commit(view<const index_t>(&accepted, {1})); }
   /// All tokens of all items.
@@ -142,19 +143,16 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
   template <class Body>
   void for_each_token(Body body);
 
-  // True if each layer must attend or observe with this item's queries before `commit`: the last chunk of a prompt,
-  // each chunk where attention adds up, and after the prompt an item that makes a choice or whose queries the policy
-  // remembers. Other tokens after the prompt may be appended without attention, but then in all layers.
+  // Each layer must attend or observe with this item's queries before `commit`. Other tokens after the prompt may be
+  // appended without attention, but then in all layers.
   bool must_be_seen(const detail::planned_item& item) const;
   auto queries_needed() const {
     return [this](const detail::planned_item& item) { return must_be_seen(item); };
   }
 
-  // What eviction observes in the prompt, and who makes the choice at its end.
   void note_queries(index_t layer, view<const float, 3> queries);
 
-  // Begins the second pass of the items for which takes_part(i): those that choose for all layers, and those that take
-  // part since another group of layers does.
+  // Begins the second pass of the items for which takes_part(i): those that choose, or whose other groups do.
   template <class TakesPart>
   bool pass_again(view<const index_t> accepted, TakesPart takes_part);
 
@@ -288,9 +286,12 @@ bool step<T, Placement>::needs_second_pass(view<const index_t> accepted) {
 template <class T, class Placement>
 void step<T, Placement>::commit(view<const index_t> accepted) {
   expect_commit(accepted, queries_needed());
+  core_type& core = *core_;
+  choose_with_ranks(core, accepted);
   detail::commit_items(
       accepted, [&](index_t i) { return failure(i); },
-      [&](index_t i) { return try_commit_item(*core_, at(i), accepted[i]); }, [&] { abandon(); });
+      [&](index_t i) { return try_commit_item(core, at(i), accepted[i]); }, [&] { abandon(); });
+  detail::expect_no_failure(core.exchange.take_failure());
 }
 
 template <class T, class Placement>
@@ -310,7 +311,6 @@ void step<T, Placement>::store(index_t layer, view<const Number, 3> keys, view<c
     expect_extents("append: values are", values, {{tokens_, model.kv_heads, model.value_width()}});
   }
   core_->step.layers.expect_append(layer);
-  // One KV head after the other: each may have pages of its own.
   detail::for_each_piece(core_->threads_for(tokens_), model.kv_heads, [&](index_t head, index_t) {
     for_each_token([&](detail::planned_item& item, index_t position, index_t packed) {
       core_->may_fail(item, [&] {

@@ -24,7 +24,7 @@ ORDER = """
 L0:
 core/platform.hpp core/version.hpp
 L1:
-core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/compiled_flags.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/table.hpp core/threads/waiting.hpp core/threads/offered_work.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/shape.hpp core/buffer.hpp
+core/function_ref.hpp core/types.hpp core/bytes.hpp core/cpu_path.hpp core/compiled_flags.hpp core/executor.hpp core/token_range.hpp core/storage.hpp core/block_rows.hpp core/storage_types.hpp core/error.hpp core/table.hpp core/threads/waiting.hpp core/threads/offered_work.hpp core/threads/thread_pool.hpp core/threads/crew.hpp core/view.hpp core/ranks/rank_group.hpp core/ranks/thread_ranks.hpp core/ranks/mpi_ranks.hpp core/shape.hpp core/buffer.hpp
 core/carver.hpp
 core/device/device.cuh core/device/streams.cuh core/device/vectors.cuh core/device/warp.cuh core/device/block.cuh
 L2:
@@ -44,8 +44,8 @@ L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
 L6:
-cache/logit_rule.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
-cache/tokens/query_memory.hpp cache/tokens/selection.hpp cache/tokens/moved_positions.hpp cache/tokens/pinned_segments.hpp cache/tokens/query_positions.hpp cache/tokens/token_state.hpp cache/planning/voter_table.hpp cache/planning/layout.hpp
+cache/logit_rule.hpp cache/rank_heads.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
+cache/tokens/query_memory.hpp cache/tokens/selection.hpp cache/tokens/moved_positions.hpp cache/tokens/pinned_segments.hpp cache/tokens/query_positions.hpp cache/tokens/token_state.hpp cache/planning/voter_table.hpp cache/planning/head_exchange.hpp cache/planning/layout.hpp
 cache/planning/plan.hpp cache/planning/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/mistaken_arrays.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/choosing/key_masses.hpp cache/host/choosing/rounded_index.hpp cache/host/sequence_state.hpp cache/host/choosing/shortlist.hpp cache/host/choosing/chooser.hpp cache/host/eviction/pinned_tokens.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp

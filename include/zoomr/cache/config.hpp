@@ -3,6 +3,7 @@
 #pragma once
 
 #include <zoomr/cache/logit_rule.hpp>
+#include <zoomr/cache/rank_heads.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/paging/engine_memory.hpp>
@@ -88,6 +89,7 @@ struct config {
   bool audit = false;            // measure what share of its attention each query captures: slow
   class_table classes = {};      // [vocabulary] of each token id; kept alive by the caller
   executor threads = {};         // that may work on a call of a host cache; kept alive by the caller
+  rank_heads ranks = {};         // that share the model's heads, and choose together; `voters` are of all heads then
 
   static constexpr index_t most_tokens = 1 << 30;
 
@@ -101,6 +103,13 @@ struct config {
   constexpr index_t most_segments() const {
     if (max_segments > 0) return max_segments < max_tokens ? max_segments : max_tokens;
     return max_tokens / 4 + 8;
+  }
+
+  /// The weights of this rank's voters.  [layers, heads]
+  view<const float, 2> own_voters(index_t heads) const {
+    if (ranks.alone() || voters.data() == nullptr) return voters;
+    return {
+        voters.data() + ranks.first_of(ranks.group.rank(), heads), {voters.extent(0), heads}, {voters.stride(0), 1}};
   }
 
   /// What a query's product with stored keys is multiplied by to become a logit.

@@ -34,6 +34,7 @@ enum class errc {
   busy,            ///< the device is too far behind: wait, and call again
   storage,         ///< a file cannot be made, read or written, or a tier's gives back something else
   format,          ///< a saved sequence is damaged, or not for this cache
+  ranks,           ///< another rank does not answer, or is elsewhere
 };
 
 /// The world's fault, with the sizes involved and what to do in its text. Nothing was changed.

@@ -53,7 +53,7 @@ struct device_core {
         limits(settings),
         sizes(sized(model, host_policy, settings, splits)),
         voters(model, host_policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0,
-               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}),
+               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, settings, host_policy.segment),
         listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},

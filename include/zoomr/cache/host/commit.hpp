@@ -82,6 +82,40 @@ index_t commit_tokens(cache_core<Pool>& core, sequence_state& state, const plann
   return segments_before;
 }
 
+/// Makes the choice for all layers that is due and that no pass has made.
+template <class Pool>
+void choose_before_commit(cache_core<Pool>& core, planned_item& item, index_t accepted) {
+  core.state_of(item).masses.forget_from(item.first);
+  if (accepted == item.tokens) choose_due(core, item, choice_time::last_pass);
+}
+
+/// With other ranks: all choices of a step that is committed, before anything of it is. Where some are made later, all
+/// ranks are known to be here.
+/// @param accepted  [items]
+/// @throws error(ranks)  nothing has changed
+template <class Pool>
+void choose_with_ranks(cache_core<Pool>& core, view<const index_t> accepted) {
+  if (!core.exchange.used()) return;
+  bool waits = false;
+  number_hash about;
+  for (index_t i = 0; i < accepted.size(); ++i) {
+    planned_item& item = core.step.items[static_cast<std::size_t>(i)];
+    if (accepted[i] == 0) continue;
+    choose_before_commit(core, item, accepted[i]);
+    waits = waits || waits_for_commit(core, item, accepted[i]);
+    about.add(std::int64_t{item.first}), about.add(std::int64_t{accepted[i]});
+  }
+  if (waits) core.exchange.meet(about.value());
+}
+
+/// After a commit in the middle of which other ranks were gone.
+/// @param failure  `head_exchange::take_failure`; empty: they were not
+[[gnu::cold, gnu::noinline]] inline void expect_no_failure(const std::string& failure) {
+  if (failure.empty()) return;
+  raise(errc::ranks, "the step is committed, and what follows reads everything until the next choice: " +
+                         failure.substr(error::prefix.size()));
+}
+
 /// Makes the first `accepted` tokens of an item part of its sequence, as far as pages may fail to come. Nothing changes
 /// but tokens and segments, what `core.room` keeps a copy of, summaries that can be made again, and places that hold
 /// nothing yet. `finish_commit` or `undo_commit` follows before another item's turn.
@@ -92,8 +126,7 @@ void prepare_commit(cache_core<Pool>& core, planned_item& item, index_t accepted
   item.queries_before = state.queries_from;
   count_pass(core, item);
   if (accepted == 0) return;
-  state.masses.forget_from(item.first);
-  if (accepted == item.tokens) choose_due(core, item, choice_time::last_pass);
+  if (!core.exchange.used()) choose_before_commit(core, item, accepted);
   const index_t segments_before = commit_tokens(core, state, item, accepted);
   const bool other_tokens = evict(core, item, accepted);
   state.stale_summaries = other_tokens && !state.in_first_prompt();  // until it is certain that they stay

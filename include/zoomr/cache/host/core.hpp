@@ -47,6 +47,7 @@ struct cache_core {
   query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or chosen by later
   query_memory prompt_queries;        // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
+  head_exchange exchange;             // with other ranks
   voter_table voters;                 // of a choice from several queries
   table<selection> pending;           // [max_sequences]  choices not yet committed
   stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
@@ -74,21 +75,24 @@ struct cache_core {
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
-        voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{},
+        exchange(model, policy, settings, sizes.most_segments),
+        voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
-               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}),
+               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
         hadamard(model, settings, sizing::transforms(settings)),
         failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
-    limits.voters = {};  // the caller's table may go; `voters` has what is needed of it
+    limits.voters = {};  // the caller's tables may go; `voters` and `exchange` have what is needed of them
+    limits.ranks = {};
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = sizing::most_threads(settings);
     const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(most);
     while (choosers.size() < most) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
+    if (exchange.used()) choosers.front().exchange = &exchange;  // its choices are made one after the other
     of_thread.reserve(threads);
     while (of_thread.size() < threads) {
       of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, settings));

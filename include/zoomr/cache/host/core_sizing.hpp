@@ -59,7 +59,7 @@ struct core_sizing {
         segment_summarizer::bytes(sizes, policy, limits) + step_plan<planned_item>::bytes(model, limits) +
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
-        bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) +
+        bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) + sizes.exchange_bytes +
         query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
         stretch_sums::bytes(model, limits.max_batched_tokens, limits.max_tokens) +
@@ -88,6 +88,8 @@ struct core_sizing {
       ZOOMR_EXPECTS(model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
                     widths_in_blocks.text);
     }
+    ZOOMR_EXPECTS(!Pool::may_fail || limits.ranks.alone(),
+                  "config: ranks over tiers: a page that does not come would fail on one rank alone");
     if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
     if constexpr (Pool::owns_pages) {
       return layout(model, policy, limits, Pool::may_fail);

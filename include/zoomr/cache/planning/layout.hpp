@@ -5,7 +5,7 @@
 #pragma once
 
 #include <zoomr/cache/config.hpp>
-#include <zoomr/cache/planning/voter_table.hpp>
+#include <zoomr/cache/planning/head_exchange.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
@@ -78,6 +78,7 @@ struct layout {
   index_t most_slots = 0;            // of a sequence, up to the end of a page of 16
   index_t window = 0;                // logit_rule::window
   index_t pool = 0;                  // tokens that it has room for, but for spare pages
+  byte_count exchange_bytes = 0;     // of what ranks tell each other
 
   /// Of fewer segments a choice scores all from floats.
   static constexpr index_t least_rounded_segments = 256;
@@ -98,8 +99,10 @@ struct layout {
     most_segments = segments_of(policy, sizes);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
+    exchange_bytes = head_exchange::bytes(model, policy, sizes, most_segments);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
-    if (heard > 0 && (pages_may_fail || rounded_keys)) key_lanes = voter_table::count_kv_lanes(model, sizes.voters);
+    if (heard > 0 && (pages_may_fail || rounded_keys))
+      key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));
     blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
 
@@ -217,7 +220,7 @@ struct layout {
   // attention, which would matter here too.
   void size_voting(const any_policy& policy, const config& sizes) {
     heard = (std::min)((std::max)(policy.aggregate.queries, policy.aggregate.question), sizes.max_tokens);
-    voters = voter_table::count(sizes.voters);
+    voters = voter_table::count(sizes.own_voters(model.heads));
     remembered =
         static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));
   }

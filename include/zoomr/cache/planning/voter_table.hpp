@@ -7,7 +7,7 @@
 #include <zoomr/core/view.hpp>
 #include <zoomr/policy/posterior_gate.hpp>
 
-#include <algorithm>  // std::max_element
+#include <algorithm>  // std::max
 #include <cstddef>    // std::size_t
 #include <vector>     // std::vector
 
@@ -27,12 +27,16 @@ class voter_table {
   /// @param weights   [layers, heads]  of the model, or empty
   /// @param segments  of a choice, at most
   /// @param gate      of their posterior
-  voter_table(const shape& model, view<const float, 2> weights, index_t segments, const posterior_gate& gate)
+  /// @param all       [layers, heads of all ranks]
+  voter_table(const shape& model, view<const float, 2> weights, index_t segments, const posterior_gate& gate,
+              view<const float, 2> all)
       : gate_(gate), segments_(segments) {
+    float largest = 0.0f;
+    each_weighted(all, [&](index_t layer, index_t head) { largest = (std::max)(largest, all(layer, head)); });
     each_weighted(weights,
                   [&](index_t layer, index_t head) { add(layer, head / model.group(), head, weights(layer, head)); });
     shares_ = buffer<float>(static_cast<std::int64_t>(weights_.size()) * segments);
-    for (const float weight : weights_) votes_.push_back(votes_of(weight));
+    for (const float weight : weights_) votes_.push_back(votes_of(weight, largest));
   }
   static index_t count(view<const float, 2> weights) {
     index_t voters = 0;
@@ -103,9 +107,8 @@ class voter_table {
     }
   }
   // In 65536ths of the largest weight.
-  votes_t votes_of(float weight) const {
-    const double largest = *std::max_element(weights_.begin(), weights_.end());
-    const auto votes = static_cast<votes_t>(double{weight} / largest * 65536.0 + 0.5);
+  static votes_t votes_of(float weight, float largest) {
+    const auto votes = static_cast<votes_t>(double{weight} / double{largest} * 65536.0 + 0.5);
     return votes > 1 ? votes : 1;
   }
   void add(index_t layer, index_t kv_head, index_t head, float weight) {

@@ -23,6 +23,12 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
     if (scale.each.data() != nullptr)
       expect_extents("config: a table of scales is", scale.each, {{model.layers, model.kv_heads}});
   }
+  const char* const wrong_ranks = limits.ranks.problem(model);
+  ZOOMR_EXPECTS(wrong_ranks == nullptr, wrong_ranks);
+  ZOOMR_EXPECTS(!limits.ranks.splits_kv_heads(model) ||
+                    (!policy.evict.observes && (!policy.selects || policy.aggregate.per < scope::kv_head)),
+                "config: some KV head's query heads are on several ranks, but the policy chooses, or evicts, by all of "
+                "them: give each rank whole KV heads");
   const logit_rule& logits = limits.logits;
   if (logits.sinks.data() != nullptr) {
     expect_extents("config: logits.sinks are", logits.sinks, {{model.layers, model.heads}});
@@ -31,7 +37,7 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
     expect_extents("config: logits.alibi_slopes are", logits.alibi_slopes, {{model.heads}});
   }
   if (limits.voters.data() != nullptr) {
-    expect_extents("config: voters are", limits.voters, {{model.layers, model.heads}});
+    expect_extents("config: voters are", limits.voters, {{model.layers, limits.ranks.all(model.heads)}});
   }
   ZOOMR_EXPECTS(!policy.selects || !policy.aggregate.asks_voters() || voter_table::count(limits.voters) > 0,
                 "config: the policy asks heads that vote, so voters must have the weights of all heads, one of them "

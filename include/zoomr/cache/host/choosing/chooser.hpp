@@ -12,6 +12,7 @@
 
 #include <zoomr/cache/host/choosing/shortlist.hpp>
 #include <zoomr/cache/host/sequence_state.hpp>
+#include <zoomr/cache/planning/head_exchange.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/math/softmax.hpp>
@@ -165,7 +166,8 @@ class chooser {
       score(kv_head, token_range{head, last}, ask(who, {head, last}), scores.slice(head - who.first, last - who.first),
             thread);
     });
-    policy_.aggregate.add(scores, weighed_tokens(), logits_of_scores(), votes(), order());
+    const view<const float, 2> all = gathers() ? exchange->gather(scores, about()) : scores;
+    policy_.aggregate.add(all, weighed_tokens(), logits_of_scores(), votes(), order());
   }
   /// The same for heads of one KV head, of whose segments those are scored that the choice may take; the others are not
   /// eligible from here on.
@@ -206,6 +208,7 @@ class chooser {
   /// Adds what the heads that vote have found: arguments as of a `share_aggregator`. If the gate finds the posterior
   /// unsure, the row will be one of everything.
   void add_shares(view<float, 2> shares, view<const float> weights, const posterior_gate& gate) {
+    if (gathers()) shares = exchange->gather(shares, about()), weights = exchange->weights();
     none_ = policy_.aggregate.add_shares(shares, weights, votes(), gate.none);
     const votes_t largest = gate.bounds() ? largest_votes() : not_eligible;
     if (largest == not_eligible) none_ = 0;
@@ -223,6 +226,7 @@ class chooser {
   /// @param before  the row that was active, for the statistics; it may be the one that is made
   /// @cost  O(segments), and O(log segments) for each that the selector visits
   choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
+    if (exchange != nullptr && !exchange->gathers()) exchange->add_up(votes(), about());
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
     selection_row choice{{levels_.data(), {segments_}}};
@@ -241,9 +245,20 @@ class chooser {
     return counted;
   }
 
-  choice_trace* trace = nullptr;  // the caller's, if choices are to be recorded
+  /// Makes `row` of `into` one of everything, whatever the heads say.
+  void finish_with_everything(selection& into, index_t row) {
+    selection_row choice{{levels_.data(), {segments_}}};
+    take_everything(choice);
+    into.assign(row, choice);
+  }
+
+  choice_trace* trace = nullptr;      // the caller's, if choices are to be recorded
+  head_exchange* exchange = nullptr;  // if other ranks' heads take part
 
  private:
+  bool gathers() const { return exchange != nullptr && exchange->gathers(); }
+  // What other ranks must find alike, so that one which passes something else is noticed.
+  std::int64_t about() const { return (std::int64_t{segments_} << 32) + room_used_; }
   static bool within_kv_head(const any_policy& policy) { return policy.aggregate.per >= scope::kv_head; }
   // Query heads of one layer that may take part in one row.
   static index_t row_heads(const layout& sizes, const any_policy& policy) {

@@ -179,6 +179,21 @@ void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
   if (is_due(core, item, when)) choose_rows(core, item, item.last());
 }
 
+/// A choice waits for the tokens to be committed.
+template <class Pool>
+bool waits_for_commit(const cache_core<Pool>& core, const planned_item& item, index_t accepted) {
+  return item.prompt ? item.prompt_ends && item.chooses : item.waits(accepted, core.sizes.heard > 0);
+}
+
+/// Where other ranks are gone in the middle of a commit: the tokens that follow read everything until the next choice.
+template <class Pool>
+[[gnu::cold, gnu::noinline]] void read_everything(cache_core<Pool>& core, planned_item& item) {
+  selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
+  for (index_t row = 0; row < core.sizes.selection_rows; ++row)
+    core.choosers.front().finish_with_everything(pending, row);
+  item.chooses = item.chosen = true;
+}
+
 /// Makes the choice, of any scope, that waits for the tokens to be committed: after a prompt, or of an item that was
 /// passed whole. Of a part of such an item it is made where voters choose, since of all others the queries of the
 /// item's last token alone are kept.
@@ -186,9 +201,15 @@ void choose_due(cache_core<Pool>& core, planned_item& item, choice_time when) {
 /// @return  true if one was made
 template <class Pool>
 bool choose_waiting(cache_core<Pool>& core, planned_item& item, index_t accepted) {
-  const bool due = item.prompt ? item.prompt_ends && item.chooses : item.waits(accepted, core.sizes.heard > 0);
-  if (due) choose_rows(core, item, item.first + accepted - 1);
-  return due;
+  const bool due = waits_for_commit(core, item, accepted);
+  if (!due) return false;
+  ZOOMR_TRY { choose_rows(core, item, item.first + accepted - 1); }
+  ZOOMR_CATCH(const error& cause) {
+    if (!core.exchange.used()) rethrow();
+    core.exchange.keep_failure(cause.what());
+    read_everything(core, item);
+  }
+  return true;
 }
 
 }  // namespace zoomr::inline v0::detail
