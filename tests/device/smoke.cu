@@ -217,14 +217,14 @@ std::vector<std::string> split(std::string list) {
 /// @throws std::invalid_argument  for what is not known
 command command_of(const std::vector<std::string>& words) {
   command result;
-  bool check = false, times = false;
+  bool only_check = false, only_times = false;
   for (const std::string& word : words) {
     const std::size_t behind = word.find('=') + 1;  // 0: there is none
     const std::string option = word.substr(0, behind);
     if (word == "--help") {
       result.help = true;
     } else if (word == "check" || word == "times") {
-      (word == "check" ? check : times) = true;
+      (word == "check" ? only_check : only_times) = true;
     } else if (option == "--policies=") {
       const std::vector<std::string> known = policy_names();
       result.policies = split(word.substr(behind));
@@ -247,7 +247,7 @@ command command_of(const std::vector<std::string>& words) {
       throw std::invalid_argument(word + " is no option");
     }
   }
-  if (check != times) result.check = check, result.times = times;
+  if (only_check != only_times) result.check = only_check, result.times = only_times;
   return result;
 }
 
