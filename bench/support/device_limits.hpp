@@ -35,7 +35,7 @@ zoomr::config device_limits(const Policy& policy, const text& says, const zoomr:
   zoomr::config limits;
   limits.max_sequences = Heads.batch;
   limits.max_tokens = says.timed_from + slack;
-  limits.max_segments = limits.max_tokens / (toy ? 8 : 20) + 16;
+  limits.max_segments = limits.max_tokens / (toy ? 8 : 16) + 16;  // pages of 16 are the shortest
   limits.max_batched_tokens = Heads.batch * device_inputs::chunk;
   limits.max_draft_tokens = 1;
   limits.classes = text::classes;
