@@ -86,7 +86,7 @@ void say(const char* line, Parts... parts) {
 template <class Policy>
 zoomr_test::log_comparison play_both(const Policy& policy, bool drafts, double rounding) {
   using namespace zoomr_test;
-  constexpr index_t tokens = toy ? 150 : 400, prompt = toy ? 50 : 200, chunk = 33;
+  constexpr index_t tokens = toy ? 135 : 400, prompt = toy ? 45 : 200, chunk = 33;
   tape says = make_tape(model, kind::peaked, markup::pairs, tokens, prompt, drafts ? 2 : 1);
   says.numbers.in_16_bits = true;
   zoomr::config limits = limits_for(tokens);
