@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures everything on a GPU in under ten minutes, once it is built.
+# Measures everything on a GPU in under twelve minutes, once it is built.
 #   bench/measure.sh OUT_DIR [BUILD_DIR]
-# BUILD_DIR, or ZOOMR_BUILD, or build/bench: where bin/device_bench and bin/device_test lie. What is missing is
-# configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a rule;
-# ZOOMR_FLASHINFER, without which FlashInfer's rows fail, and with them their parts), which takes longer than the
-# measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS
-# names the parts, of: build test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says what
-# would run.
+# BUILD_DIR, or ZOOMR_BUILD, or build/bench: where bin/device_smoke, bin/device_bench and bin/device_test lie. What is
+# missing is configured and built first (nvcc, cmake, ninja, Google Benchmark, doctest, Python; ZOOMR_ARCH, sm_90 as a
+# rule; ZOOMR_FLASHINFER, without which FlashInfer's rows fail, and with them their parts), which takes longer than the
+# measuring. Each part has a limit of its own in seconds, and no part stops another. ZOOMR_PARTS names the parts, which
+# come in this order: build smoke test step32k step128k step4k tiers choose attend peers sanitize. ZOOMR_DRY=1 only says
+# what would run.
 # All outputs lie in OUT_DIR: <part>.txt, <part>.json, machine.txt, parts.txt, summary.txt; and in one archive,
-# OUT_DIR.tar.gz. Exit status 1 if a part failed, was skipped (without a device all of them are) or was cut off. On a
-# machine that lends less time, in two calls:
-#   ZOOMR_PARTS="test step32k step128k step4k tiers" bench/measure.sh a; ZOOMR_PARTS="choose attend peers sanitize" ... b
+# OUT_DIR.tar.gz. Exit status 1 if a part failed, was skipped (without a device all of them are) or was cut off.
+# The limits are 715 s together. On a machine that lends less time at once, in calls of 420 s and 295 s:
+#   ZOOMR_PARTS="smoke test step32k step128k step4k tiers" bench/measure.sh a
+#   ZOOMR_PARTS="choose attend peers sanitize" bench/measure.sh b
 set -u
 shopt -s nullglob
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-[ $# -ge 1 ] || { sed -n '3,14p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,15p' "$0"; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 build=${2:-${ZOOMR_BUILD:-$root/build/bench}}
-parts=${ZOOMR_PARTS:-build test step32k step128k step4k tiers choose attend peers sanitize}
+parts=${ZOOMR_PARTS:-build smoke test step32k step128k step4k tiers choose attend peers sanitize}
 failed=0
 : > "$out/parts.txt"
 
@@ -68,7 +69,7 @@ bench() {
 cat "$out/machine.txt"
 
 if asked build; then
-  if [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ] &&
+  if [ -x "$build/bin/device_smoke" ] && [ -x "$build/bin/device_bench" ] && [ -x "$build/bin/device_test" ] &&
     [ -f "$build/bench/libzoomr_calls.so" ]; then
     note build 'already there' "$build"
   else
@@ -77,8 +78,13 @@ if asked build; then
     part configure 120 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZOOMR_BENCH=ON \
       -DZOOMR_CUDA=ON -DZOOMR_EXAMPLES=OFF "-DCMAKE_CUDA_ARCHITECTURES=$arch-real" \
       "-DZOOMR_FLASHINFER=${ZOOMR_FLASHINFER:-}"
-    part compile 1500 cmake --build "$build" --target device_bench device_test zoomr_calls
+    part compile 1500 cmake --build "$build" --target device_smoke device_bench device_test zoomr_calls
   fi
+fi
+
+if asked smoke; then
+  part smoke_check 60 "$build/bin/device_smoke" check
+  part smoke_times 60 "$build/bin/device_smoke" times
 fi
 
 asked test && part test 50 "$build/bin/device_test"
@@ -113,7 +119,10 @@ if asked sanitize; then
 fi
 
 if [ -z "${ZOOMR_DRY:-}" ]; then
-  { cat "$out/parts.txt"; echo; python3 "$here/analysis/table.py" "$out"/*.json; } 2>&1 | tee "$out/summary.txt"
+  {
+    for said in "$out"/parts.txt "$out"/smoke_*.txt; do cat "$said"; echo; done
+    python3 "$here/analysis/table.py" "$out"/*.json
+  } 2>&1 | tee "$out/summary.txt"
   [[ "${PIPESTATUS[*]}" == "0 0" ]] || failed=1  # the table's, which is the last of its group, and tee's
   tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")" || failed=1
 fi

@@ -10,17 +10,25 @@ namespace zoomr_bench {
 
 inline constexpr index_t head_dim = 128;
 
-/// Sequences make their tokens together; a prompt comes in chunks.
+/// Sequences make their tokens together; the context comes in chunks.
 class device_inputs {
  public:
-  static constexpr index_t chunk = toy ? 64 : 1024;  // of each sequence's prompt
+  static constexpr index_t chunk = toy ? 64 : 1024;  // of each sequence's prompts
 
-  device_inputs(const head_count& of, index_t prompt)
+  device_inputs(const head_count& of, const text& says)
       : of_(of),
-        prompt_(prompt),
+        says_(says),
         queries_(tokens() * of.kv_heads * of.group * head_dim),
         keys_(tokens() * of.kv_heads * head_dim),
         values_(keys_.size()) {}
+
+  /// The tokens of a sequence that are passed with this one: a chunk of a prompt, or it alone.
+  zoomr::token_range passed_with(index_t position) const {
+    if (position >= says_.timed_from) return {position, position + 1};
+    const zoomr::token_range prompt = says_.prompt_at(position);
+    const index_t first = prompt.first + (position - prompt.first) / chunk * chunk;
+    return {first, std::min(prompt.last, first + chunk)};
+  }
 
   /// Tokens [first, last) of each sequence, one sequence after the other.
   void fill(index_t first, index_t last) const {
@@ -55,16 +63,14 @@ class device_inputs {
 
   float number(index_t sequence, index_t position, std::uint32_t part, index_t heads, index_t head, index_t d,
                float scale) const {
-    const bool in_prompt = position < prompt_;
-    const index_t first = in_prompt ? position / chunk * chunk : position;
-    const index_t each = in_prompt ? std::min(prompt_, first + chunk) - first : 1;
-    const std::int64_t row = std::int64_t{sequence} * each + position - first;
+    const zoomr::token_range together = passed_with(position);
+    const std::int64_t row = std::int64_t{sequence} * together.size() + position - together.first;
     return zoomr::to_float(
-        stored_noise<zoomr::bfloat16>((row * heads + head) * head_dim + d, seed(first, part), scale));
+        stored_noise<zoomr::bfloat16>((row * heads + head) * head_dim + d, seed(together.first, part), scale));
   }
 
   head_count of_;
-  index_t prompt_;
+  text says_;
   device_buffer<zoomr::bfloat16> queries_, keys_, values_;
 };
 

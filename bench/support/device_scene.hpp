@@ -23,20 +23,19 @@ class device_scene {
         limits_(device_limits<Heads>(policy, says, model_, splits_)),
         details_(cache_type::host_bytes(model_, policy, limits_) + 1),
         memory_(cache_type::bytes(model_, policy, limits_, splits_)),
-        inputs_(Heads, says.prompt),
+        inputs_(Heads, says),
         out_(std::int64_t{batch} * model_.heads * head_dim),
         lse_(std::int64_t{batch} * model_.heads),
         cache_(model_, policy, limits_, memory_.data(), the_stream(), splits_, tiered ? details_.data() : nullptr) {
     for (index_t s = 0; s < batch; ++s) sequences_.push_back(cache_.open());
-    while (position_ < says_.prompt) write(std::min(says_.prompt, position_ + device_inputs::chunk));
-    while (position_ < says_.timed_from) write(position_ + 1);
+    while (position_ < says_.timed_from) write(inputs_.passed_with(position_).last);
   }
 
   /// The next token of each sequence.
   step_type begin(bool fixed) {
     if (position_ >= limits_.max_tokens) throw skipped("the context is full: fewer repetitions, or more slack");
     inputs_.fill(position_, position_ + 1);
-    return cache_.begin(items(position_, position_ + 1, false), fixed);
+    return cache_.begin(items(position_, position_ + 1), fixed);
   }
   /// Enqueues one pass over it.
   void enqueue(step_type& step, index_t pass) {
@@ -79,19 +78,23 @@ class device_scene {
                 the_stream());
   }
 
-  view<const zoomr::step_item> items(index_t first, index_t last, bool prompt_ends) {
+  view<const zoomr::step_item> items(index_t first, index_t last, bool prompt_begins = false,
+                                     bool prompt_ends = false) {
     ids_.clear(), items_.clear();
     for (index_t position = first; position < last; ++position) ids_.push_back(says_.at(position));
-    for (const zoomr::sequence seq : sequences_) items_.push_back({seq, ids_, prompt_ends});
+    for (const zoomr::sequence seq : sequences_) {
+      items_.push_back({.seq = seq, .ids = ids_, .prompt_ends = prompt_ends, .prompt_begins = prompt_begins});
+    }
     return items_;
   }
 
-  // The tokens before `last`, whose attention nobody asks for: but for the end of the prompt they make no choice, and
-  // leave nothing but their keys and values.
+  // The tokens before `last`, a chunk of a prompt, whose attention nobody asks for: but for the prompt's end they make
+  // no choice, and leave nothing but their keys and values.
   void write(index_t last) {
-    const bool ends_prompt = last == says_.prompt;
+    const zoomr::token_range prompt = says_.prompt_at(position_);
+    const bool ends_prompt = last == prompt.last;
     inputs_.fill(position_, last);
-    auto step = cache_.begin(items(position_, last, ends_prompt));
+    auto step = cache_.begin(items(position_, last, position_ > 0 && position_ == prompt.first, ends_prompt));
     step.start(the_stream());
     for (index_t layer = 0; layer < model_.layers; ++layer) {
       append(step, layer);

@@ -2,6 +2,7 @@
 // What the sequences of a device cache say, and how many of them there are.
 #pragma once
 
+#include <zoomr/core/token_range.hpp>
 #include <zoomr/core/types.hpp>
 
 #include <array>  // std::array
@@ -38,6 +39,10 @@ struct text {
       token_class::summary_begin, token_class::summary_begin | token_class::delimiter,
       token_class::summary_end,   token_class::summary_end | token_class::delimiter};
 
+  /// The prompt that writes this token of the context: the first one, or a later one behind it.
+  zoomr::token_range prompt_at(index_t position) const {
+    return position < prompt ? zoomr::token_range{0, prompt} : zoomr::token_range{prompt, timed_from};
+  }
   /// While the context is written there are no delimiters: no choice is made that nobody attends under.
   bool ends_sentence(index_t position) const { return position >= timed_from && (position + 1) % sentence == 0; }
   token_id at(index_t position) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <zoomr/core/shape.hpp>
+#include <zoomr/core/storage.hpp>
 #include <zoomr/core/types.hpp>
 
 #include <array>   // std::array
@@ -60,12 +61,16 @@ struct tensors {
   shape model;
   kind look = kind::uniform;
   std::uint64_t seed = 0;
+  bool in_16_bits = false;  // each is one of bfloat16, so that a device that is given 16 bits has the same
 
   /// One row; pass 1 is the second pass over a token.
   /// @param out  [head_dim]
   void fill(role of, token_id id, index_t position, index_t layer, index_t head, index_t pass, float* out) const {
     const auto token = hash(of, id, position, layer, head, pass);
-    for (index_t d = 0; d < model.head_dim; ++d) out[d] = number(of, token, d);
+    for (index_t d = 0; d < model.head_dim; ++d) {
+      const float exact = number(of, token, d);
+      out[d] = in_16_bits ? zoomr::to_float(zoomr::from_float<zoomr::bfloat16>(exact)) : exact;
+    }
   }
 
  private:

@@ -72,27 +72,11 @@ void play_wildly(Player& plays, const Policy& policy, std::uint64_t seed, index_
 
 /// @param rounding  what outputs may differ by, beyond the order of summation
 inline void compare(const result_log& host, const result_log& device, index_t head_dim = 8, double rounding = 0.0) {
-  REQUIRE(host.size() == device.size());
-  for (const auto& entry : host) {
-    const auto& place = entry.first;  // not bound by names: clang's lambdas cannot use these
-    const auto& expected = entry.second;
-    CAPTURE(place.first);
-    CAPTURE(place.second);
-    const token_result& got = device.at(place);
-    REQUIRE(got.attended == expected.attended);
-    REQUIRE(got.out.numbers.size() == expected.out.numbers.size());
-    // values lie in [-1, 1]; logits are sums of at most head_dim products below 3.3 * 2.3
-    const double logit = 3.3 * 2.3 * std::sqrt(static_cast<double>(head_dim));
-    const double allowed = 2 * tolerance::end_to_end(head_dim, logit, tokens);
-    for (std::size_t i = 0; i < got.out.numbers.size(); ++i) {
-      REQUIRE(tolerance::within(static_cast<double>(got.out.numbers[i]), static_cast<double>(expected.out.numbers[i]),
-                                allowed + rounding));
-    }
-    for (std::size_t i = 0; i < got.lse.numbers.size(); ++i) {
-      REQUIRE(tolerance::within(static_cast<double>(got.lse.numbers[i]), static_cast<double>(expected.lse.numbers[i]),
-                                (1 + logit) * allowed));
-    }
-  }
+  const log_comparison result = compared(host, device, tolerance_of(head_dim, tokens, rounding));
+  CAPTURE(result.place.first);
+  CAPTURE(result.place.second);
+  CAPTURE(result.row);
+  REQUIRE(result.difference == "");
 }
 
 /// @param fixed          steps after the prompt are as for a graph

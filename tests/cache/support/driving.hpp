@@ -5,10 +5,12 @@
 #include <support/inputs.hpp>
 #include <support/quarter_turn.hpp>
 #include <support/reference.hpp>
+#include <support/tolerance.hpp>
 #include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
 
-#include <algorithm>  // std::copy_n, std::find_if, std::max, std::min
+#include <algorithm>  // std::copy_n, std::find_if, std::max, std::min, std::mismatch
+#include <cmath>      // std::abs, std::sqrt
 #include <cstring>    // std::memcmp
 #include <exception>  // std::exception
 #include <map>        // std::map
@@ -157,6 +159,70 @@ inline std::string difference(const result_log& a, const result_log& b) {
     if (!(result.lse == other->second.lse)) return place + " has another lse";
   }
   return "the second has more tokens";
+}
+
+/// What two logs of the same selections may differ by in outputs and log-sum-exps, with the numbers of inputs.hpp.
+struct log_tolerance {
+  double out, lse;
+};
+/// Where only the order of summation differs: values lie in [-1, 1], and logits are sums of at most head_dim products
+/// below 3.3 * 2.3.
+/// @param rounding  what outputs may differ by beside that
+inline log_tolerance tolerance_of(index_t head_dim, index_t tokens, double rounding = 0.0) {
+  const double logit = 3.3 * 2.3 * std::sqrt(static_cast<double>(head_dim));
+  const double summed = 2 * tolerance::end_to_end(head_dim, logit, tokens);
+  return {summed + rounding, (1 + logit) * summed};
+}
+
+/// How close a log is to another one of the same steps.
+struct log_comparison {
+  std::pair<index_t, index_t> place = {};  // position and pass of the first that differs,
+  std::size_t row = 0;                     // layer * heads + head,
+  std::string difference = {};             // and how; empty: none does
+  double out = 0;                          // the largest difference of an output before that
+};
+
+/// Compares what each query attends, exactly, and what it gets, within a tolerance: in the order of positions, passes,
+/// layers and heads.
+/// @throws std::logic_error  if they are no logs of the same steps
+inline log_comparison compared(const result_log& expected, const result_log& got, const log_tolerance& allowed) {
+  log_comparison result;
+  const auto close = [&](const char* what, float a, float b, double most) {
+    const auto x = static_cast<double>(a), y = static_cast<double>(b);
+    if (tolerance::within(x, y, most)) return true;
+    result.difference = std::string(what) + " is " + std::to_string(y) + ", not " + std::to_string(x);
+    return false;
+  };
+  const auto same = [&](const std::vector<index_t>& a, const std::vector<index_t>& b) {
+    if (a == b) return true;
+    const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    const auto token = [](auto at, auto end) { return at == end ? "none" : std::to_string(*at); };
+    result.difference = "attends " + std::to_string(b.size()) + " tokens, not " + std::to_string(a.size()) +
+                        "; the first other one is " + token(y, b.end()) + ", not " + token(x, a.end());
+    return false;
+  };
+  if (expected.empty() || expected.size() != got.size()) throw std::logic_error("the logs have other tokens");
+  for (const auto& entry : expected) {
+    const token_result &wanted = entry.second, &found = got.at(entry.first);
+    result.place = entry.first;
+    const std::size_t attended = wanted.attended.size(), outputs = wanted.out.numbers.size();
+    const std::size_t ends = wanted.lse.numbers.size(), width = ends > 0 ? outputs / ends : 0;
+    if (found.attended.size() != attended || found.out.numbers.size() != outputs || found.lse.numbers.size() != ends) {
+      throw std::logic_error("the logs have other rows");
+    }
+    for (std::size_t row = 0; row < std::max(ends, attended); ++row) {
+      result.row = row;
+      if (row < attended && !same(wanted.attended[row], found.attended[row])) return result;
+      if (row >= ends) continue;
+      for (std::size_t i = row * width; i < (row + 1) * width; ++i) {
+        const float a = wanted.out.numbers[i], b = found.out.numbers[i];
+        if (!close("an output", a, b, allowed.out)) return result;
+        result.out = std::max(result.out, static_cast<double>(std::abs(a - b)));
+      }
+      if (!close("an lse", wanted.lse.numbers[row], found.lse.numbers[row], allowed.lse)) return result;
+    }
+  }
+  return result;
 }
 
 /// The sentence of the exception that a call throws; empty if it throws none.
