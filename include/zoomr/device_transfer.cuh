@@ -28,7 +28,8 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
   auto& into = detail::cache_access::core(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
-    detail::sequence_move<Policy, T>(into, detail::cache_access::core(from), stream).to_host(moved, seq.id, state);
+    detail::sequence_move<Policy, T>(into, detail::cache_access::typed<Policy>(from), stream)
+        .to_host(moved, seq.id, state);
   });
 }
 
@@ -41,7 +42,7 @@ template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
                    stream_ref stream) {
   detail::sequence_state& moved = detail::cache_access::unused(from, seq);
-  auto& into = detail::cache_access::core(to);
+  auto& into = detail::cache_access::typed<Policy>(to);
   into.step.expect_idle();
   return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
     detail::sequence_move<Policy, T>(detail::cache_access::core(from), into, stream).to_device(moved, state, id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step enqueues: the kernels' launches, part by part. `device_step` calls them, in this order: `upload`,
-// `update_index` and `choices().begin` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
+// `update_index` and `begin_choices` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
 // and `after_commit` in its commit. All go to the stream that the caller gives; nothing waits for the device.
 //
 // Until the stream has passed them the caller leaves keys, values, queries and outputs alone, and the host the pinned
@@ -45,6 +45,10 @@ struct device_launches : device_pass<Policy, T> {
     launch({grid(8), dim3(plain_threads)}, stream, prepare_kernel<T>, arrays());
     choices().summarize(stream);
   }
+
+  /// Begins the choices of all layers together.
+  /// @cost  1 launch, or none
+  void begin_choices(stream_ref stream) const { choices().begin(stream); }
 
   /// Remembers a layer's queries [tokens, heads, head_dim], for evictions and choices, and scores for the latter. It
   /// comes after `append`, since observed queries see the keys of their own tokens.
@@ -205,6 +209,29 @@ struct device_launches : device_pass<Policy, T> {
     choices().summarize_again(stream);
     choices().choose_at_commit(stream);
   }
+};
+
+/// By which a step of one kind of cache enqueues. Steps of any kind have another launcher (any_launches.cuh).
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+struct device_launcher {
+  using storage = T;
+  static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
+  static constexpr bool may_be_tiered = tiered;
+  static constexpr bool in_engine = !pool_of<decltype(Policy::placement), T>::owns_pages;
+
+  /// work(launches) with those of a pass; the other arguments are those of `device_pass`.
+  template <class Work>
+  void enqueue(any_device_core<T>& core, step_table table, index_t deciding, index_t in_prompt, bool fixed,
+               Work work) const {
+    work(device_launches<Policy, T, HeadDim, Group, Values>{typed(core), table, deciding, in_prompt, fixed});
+  }
+  /// As detail::copy_sequence.
+  void copy_sequence(any_device_core<T>& core, index_t from, index_t to, stream_ref stream) const {
+    detail::copy_sequence(typed(core), from, to, stream);
+  }
+
+ private:
+  static device_core<Policy, T>& typed(any_device_core<T>& core) { return static_cast<device_core<Policy, T>&>(core); }
 };
 
 }  // namespace zoomr::inline v0::detail

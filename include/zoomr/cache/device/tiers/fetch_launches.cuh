@@ -50,7 +50,7 @@ struct fetch_launches : device_pass<Policy, T> {
       if (!due || !foresees(layer)) return;
       const stream_ref stream = core.beside->fork(from);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream,
-             expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
+             expect_pages_kernel<Policy, T>, core.kernel_policy, arrays(), layer);
       bring(layer, fetch_time::ahead, stream);
     }
   }
@@ -61,10 +61,10 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// True if what some row of the pass reads may be certain before its layer; of a graph, of any pass.
   bool foresees(index_t layer) const {
-    if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
+    if (fixed) return may_be_known_before(core.kernel_policy, core.sizes, layer);
     const auto& tokens = core.listed[table].tokens;
     return std::any_of(tokens.begin(), tokens.end(),
-                       [&](const device_token& token) { return known_before(core.policy, token, layer); });
+                       [&](const device_token& token) { return known_before(core.kernel_policy, token, layer); });
   }
 
   /// Gives frames to what was requested, and copies it there; both grids are the same in any step. Where the plan

@@ -140,9 +140,9 @@ struct voter_launches : device_pass<Policy, T> {
     const index_t rows = deciding * sizes.kv_lanes;
     const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 64 + 1);
     launch({grid(rows, blocks), dim3(voter_threads)}, stream, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
-           core.policy.score, a, a.voting, logits);
+           core.kernel_policy.score, a, a.voting, logits);
     launch({grid(deciding, sizes.voters), dim3(voter_threads)}, stream, share_kernel<T>, a, a.voting);
-    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.policy, a);
+    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy, a);
   }
 
   /// Blocks that score at the most: some for each multiprocessor.
