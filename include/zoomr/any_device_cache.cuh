@@ -142,10 +142,12 @@ class any_device_cache : public basic_device_cache<detail::any_launcher<T, Numbe
   using base = basic_device_cache<detail::any_launcher<T, Number>>;
 
  public:
-  /// @pre  no step is in progress
+  /// Loads the kernels of steps and forks on the device, so that no step does.
+  /// @pre   no step is in progress
+  /// @cost  as device_cache::load_kernels
   template <class Policy, index_t HeadDim, index_t Group, class Values>
   any_device_cache(device_cache<Policy, T, HeadDim, Group, Values>&& cache)  // NOLINT: as any_kv_cache is made
-      : base(std::move(cache).release(),
+      : base((cache.template load_kernels<Number>(), std::move(cache).release()),
              {&detail::launcher_kind_of<Number, detail::device_launcher<Policy, T, HeadDim, Group, Values>>::one()}) {}
 
   /// For tests and tools: where everything is on the device, whatever the policy.

@@ -273,6 +273,18 @@ class device_cache : public basic_device_cache<detail::device_launcher<Policy, T
                index_t splits = 0, void* details = nullptr, transfer_plan plan = {})
       : base(make_core(model, policy, limits, memory, stream, splits, details, plan), {}) {}
 
+  /// Loads the kernels of steps and forks on the cache's device, where CUDA would load each with its first launch, also
+  /// in a step. `any_device_cache` does it of itself.
+  /// @tparam Number  what queries are
+  /// @throws error(device) if one cannot be loaded
+  /// @cost   once for each kernel and device: to copy its code there
+  template <class Number>
+  void load_kernels() const {
+    this->core_->home.expect_current("load_kernels");
+    launcher_type{}.enqueue(*this->core_, detail::step_table::first_pass, 0, 0, false,
+                            [](const auto& launches) { launches.template load<Number>(); });
+  }
+
   /// For tests and tools: where everything is on the device.
   const detail::device_arrays<Policy, T>& arrays() const { return static_cast<const core_type&>(*this->core_).arrays; }
 

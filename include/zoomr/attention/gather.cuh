@@ -280,8 +280,9 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads), early}, stream, gather_attend_kernel<T, HeadDim, Group, block_task, Values>,
-         task);
+  static early_kernel may_be_early;
+  launch({grid, dim3(layout::threads), early ? &may_be_early : nullptr}, stream,
+         gather_attend_kernel<T, HeadDim, Group, block_task, Values>, task);
 }
 
 /// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for

@@ -14,7 +14,7 @@ namespace {
 
 using zoomr::any_device_cache, zoomr::device_cache, zoomr::sequence, zoomr::stream_ref;
 
-inline constexpr index_t most = 140;
+inline constexpr index_t most = 110;
 inline constexpr auto tiered_quest = with_placement(small::quest, zoomr::tiered<>{});
 inline constexpr auto quest_in_engine = with_placement(small::quest, zoomr::engine_pages{});
 
@@ -136,10 +136,19 @@ heard compare(const shape& model, const Policy& policy, const zoomr::config& lim
   CHECK(served::template has<Policy>(model));
   CHECK(one.memory.values().size() == other.memory.values().size());
   Cache known(model, policy, limits, one.aligned(), stream_ref{}, 2, one.details());
+#if defined(ZOOMR_SIMT)
+  simt::loaded_kernels.clear();
+#endif
   any_device_cache<float> any = served::make(model, policy, limits, other.aligned(), stream_ref{}, 2, other.details());
   const heard expected = play(known, 3);
+#if defined(ZOOMR_SIMT)
+  simt::launched_kernels.clear();
+#endif
   any_device_cache<float> moved = std::move(any);
   CHECK(play(moved, 3) == expected);
+#if defined(ZOOMR_SIMT)
+  for (const void* kernel : simt::launched_kernels) CHECK(simt::loaded_kernels.count(kernel) == 1);
+#endif
   CHECK(expected.outputs.size() > 100);
   CHECK(moved.rows_in_layer() == known.rows_in_layer());
   return expected;

@@ -131,6 +131,14 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
   if (threadIdx.x == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
 }
 
+/// Loads what forks, and new tables of an engine's pages, launch.
+template <class T>
+void load_forking() {
+  load_kernel(set_pages_kernel<T>);
+  load_kernel(copy_arrays_kernel<T>);
+  load_kernel(copy_choices_kernel<T>);
+}
+
 /// Enters all pages of one sequence on the device.
 /// @cost  a launch for each 512 of them
 template <class T>

@@ -35,6 +35,23 @@ struct choice_launches : device_pass<Policy, T> {
   /// A second pass reads what the first has chosen, unless only another group of layers needs it.
   bool chooses_in_pass() const { return table != step_table::second_pass || chooses_for_next_tokens(core.policy); }
 
+  /// As device_launches::load.
+  template <class Number>
+  void load() const {
+    load_kernel(layer_kernel<HeadDim, Group, Policy, T, Number>);
+    if constexpr (reads_summaries<Policy>) {
+      load_kernel(summarize_kernel<Policy, T>);
+      load_kernel(layer_kernel<HeadDim, Group, Policy, T, float>);
+    }
+    if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) load_kernel(begin_kernel<Policy, T>);
+    if constexpr (hears_voters<Policy>) {
+      voters().template load<Number>();
+    } else if constexpr (Policy::selects) {
+      load_kernel(choose_for_all_kernel<Policy, T>);
+      load_kernel(remember_kernel<T, Number>);
+    }
+  }
+
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
   void summarize(stream_ref stream) const {

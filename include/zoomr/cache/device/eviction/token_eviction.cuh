@@ -135,6 +135,31 @@ struct observing_layer {
   index_t pinned() const { return core.state(sequence).pinned(core.policy.zone); }
 };
 
+/// As device_launches::load, of an evictor that observes queries of `Number`.
+template <index_t HeadDim, class Policy, class T, class Number>
+void load_observation() {
+  using evictor_type = decltype(Policy::evict);
+  if constexpr (importance_updater<evictor_type>) {
+    load_kernel(update_importance_kernel<evictor_type, T, Number, lanes_to_update<T>>);
+  } else {
+    load_kernel(find_largest_kernel<HeadDim, T, Number>);
+    load_kernel(add_weights_kernel<HeadDim, T, Number>);
+    load_kernel(add_shares_kernel<HeadDim, T, Number>);
+  }
+}
+template <index_t HeadDim, class Policy, class T, class Number>
+void load_eviction() {
+  using evictor_type = decltype(Policy::evict);
+  load_observation<HeadDim, Policy, T, Number>();
+  load_observation<HeadDim, Policy, T, float>();  // those that are remembered
+  if constexpr (evictor_type::reads_keys) load_kernel(copy_keys_kernel<HeadDim, T>);
+  load_kernel(choose_kept_kernel<evictor_type, kv_lanes_to_choose<T>>);
+  load_kernel(compact_kernel<HeadDim, T>);
+  load_kernel(note_kernel<T, Number>);
+  load_kernel(remember_chunk_kernel<T, Number>);
+  load_kernel(commit_chunk_kernel<T>);
+}
+
 /// Remembers, until commit, the last queries of a chunk of a prompt in one layer: eviction may observe them at the
 /// prompt's end, which is still to come.
 /// @cost  1 launch

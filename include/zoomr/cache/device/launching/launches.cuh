@@ -29,6 +29,27 @@ struct device_launches : device_pass<Policy, T> {
   choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, table, deciding, in_prompt, fixed}; }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, table, deciding, in_prompt, fixed}; }
 
+  /// Loads all kernels that steps and forks launch, if queries are of `Number`.
+  template <class Number>
+  void load() const {
+    load_kernel(copy_shared_pages_kernel<T>);
+    load_kernel(prepare_kernel<T>);
+    load_kernel(append_kernel<T, Number>);
+    load_kernel(list_own_slots_kernel<T>);
+    load_kernel(list_slots_kernel<T>);
+    choices().template load<Number>();
+    fetching().load();
+    load_forking<T>();
+    if constexpr (decltype(Policy::evict)::observes) load_eviction<HeadDim, Policy, T, Number>();
+    if (core.sizes.decode_tiles == 0) {
+      load_gather<Group, Number, chosen_rows<T, tiered>>();
+    } else {
+      load_kernel(query_tile_kernel<T>);
+      load_gather<tile_row_heads, Number, shared_rows<T, tiered>>();
+    }
+    load_gather<tile_row_heads, Number, prompt_rows<T, tiered>>();
+  }
+
   /// Sends the pass's table, and copies the pages that it lists.
   /// @cost  a copy, and 1 launch if pages are shared that the step writes
   void upload(stream_ref stream) const {
@@ -141,6 +162,18 @@ struct device_launches : device_pass<Policy, T> {
                            core.sizes.splits, stream);
   }
 
+  bool plain_logits() const { return core.limits.logits.plain() && core.arrays.sinks == nullptr; }
+  template <index_t Heads, class Number, class Rows>
+  void load_gather() const {
+    using details = decltype(fetching().stored(std::declval<common_arrays<T>&>(), 0));
+    if (plain_logits()) {
+      load_kernel(
+          gather_attend_kernel<T, HeadDim, Heads, gather_task<T, Number, Rows, scaled_logits, details>, Values>);
+    } else {
+      load_kernel(gather_attend_kernel<T, HeadDim, Heads, gather_task<T, Number, Rows, layer_logits, details>, Values>);
+    }
+  }
+
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
   /// read what it has written before the next begins.
   /// @tparam Heads  of a row
@@ -151,7 +184,7 @@ struct device_launches : device_pass<Policy, T> {
     const logit_rule& rule = core.limits.logits;
     const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
     const common_arrays<T>& a = core.arrays;
-    if (rule.plain() && a.sinks == nullptr) {
+    if (plain_logits()) {
       gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, stream, early);
     } else {
       const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + std::int64_t{layer} * core.sizes.model.heads;

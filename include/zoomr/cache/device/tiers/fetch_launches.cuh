@@ -30,6 +30,17 @@ struct fetch_launches : device_pass<Policy, T> {
 
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
+  /// As device_launches::load.
+  void load() const {
+    if constexpr (tiered) {
+      load_kernel(ask_for_pages_kernel<T>);
+      load_kernel(expect_pages_kernel<Policy, T>);
+      load_kernel(count_frames_kernel<T>);
+      load_kernel(give_frames_kernel<T>);
+      load_kernel(fetch_pages_kernel<T>);
+    }
+  }
+
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
   /// @cost  4 launches, 2 if the plan fetches nothing
   void fetch(index_t layer, stream_ref stream) const {

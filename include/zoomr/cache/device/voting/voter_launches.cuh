@@ -115,6 +115,16 @@ struct voter_launches : device_pass<Policy, T> {
 
   using pass::pass;
 
+  /// As device_launches::load.
+  template <class Number>
+  void load() const {
+    load_kernel(remember_voters_kernel<Number>);
+    load_kernel(commit_voters_kernel<T>);
+    load_kernel(score_by_keys_kernel<HeadDim, decltype(Policy::score), T>);
+    load_kernel(share_kernel<T>);
+    load_kernel(choose_by_voters_kernel<Policy, T>);
+  }
+
   /// Remembers a layer's queries [tokens, heads, head_dim] of prompts, until commit.
   /// @cost  1 launch for each prompt, in layers where heads vote
   template <class Number>
