@@ -77,7 +77,7 @@ inline float load_shared_by_blocks(const float* from) { return *from; }
 class early_kernel {};
 /// The shim has loaded all; it notes which kernels are said to be, for tests.
 template <class... Parameters>
-void load_kernel(void (*kernel)(Parameters...)) {
+void load_kernel(void (*kernel)(Parameters...), early_kernel* = nullptr) {
   simt::loaded_kernels.insert(reinterpret_cast<const void*>(kernel));
 }
 
@@ -208,38 +208,40 @@ inline int current_device() {
   return device;
 }
 
-/// Loads a kernel on the current device, so that no launch does, which would take longer then, and not be possible in
-/// some captures.
-/// @throws error(device) if it cannot be loaded
-/// @cost   once for a kernel and device: to copy its code there; then a call of CUDA's runtime
-/// @source CUDA programming guide, lazy loading: a kernel is loaded when it is first used or asked for
-template <class... Parameters>
-void load_kernel(void (*kernel)(Parameters...)) {
-  cudaFuncAttributes loaded{};
-  expect_success(cudaFuncGetAttributes(&loaded, kernel), "a kernel could not be loaded");
-}
-
 /// A kernel that may be launched early: whether it waits for the launch in front of it, on each device. It does where
 /// it was compiled for devices that can begin early. On such a device, but compiled for an older one, it has no such
 /// instruction.
 class early_kernel {
  public:
-  /// @cost  on the first 64 devices CUDA is asked once for each, by `load_kernel` or the first launch
+  /// @cost  on the first 64 devices CUDA is asked once for each, by `load_kernel` or with its first launch
   template <class... Parameters>
   bool waits_itself(void (*kernel)(Parameters...)) {
     const int device = current_device();
     const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
-    if ((asked_.load(std::memory_order_acquire) & bit) != 0) return (waits_.load(std::memory_order_relaxed) & bit) != 0;
+    if ((known_.load(std::memory_order_acquire) & bit) != 0) return (waits_.load(std::memory_order_relaxed) & bit) != 0;
     cudaFuncAttributes compiled{};
     const bool waits = cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
     if (waits) waits_.fetch_or(bit, std::memory_order_relaxed);
-    asked_.fetch_or(bit, std::memory_order_release);
+    known_.fetch_or(bit, std::memory_order_release);
     return waits;
   }
 
  private:
-  std::atomic<std::uint64_t> asked_{0}, waits_{0};  // a bit for each device
+  std::atomic<std::uint64_t> known_{0}, waits_{0};  // a bit for each device
 };
+
+/// Loads a kernel on the current device, so that no launch does: one that loads its kernel takes longer, and may wait
+/// for the device.
+/// @param early  asked too, if the kernel may be launched so
+/// @throws error(device) if it cannot be loaded
+/// @cost   once for a kernel and device: to copy its code there; then a call of CUDA's runtime
+/// @source CUDA programming guide, lazy loading: a kernel is loaded when it is first used or asked for
+template <class... Parameters>
+void load_kernel(void (*kernel)(Parameters...), early_kernel* early = nullptr) {
+  cudaFuncAttributes loaded{};
+  expect_success(cudaFuncGetAttributes(&loaded, kernel), "a kernel could not be loaded");
+  if (early != nullptr) early->waits_itself(kernel);
+}
 
 /// Enqueues a kernel and does not wait for it. Arguments are copied by the call; what views and pointers among them
 /// name must live until the kernel has run. A fault within the kernel shows in a later call. What an earlier call of

@@ -42,12 +42,12 @@ struct device_launches : device_pass<Policy, T> {
     load_forking<T>();
     if constexpr (decltype(Policy::evict)::observes) load_eviction<HeadDim, Policy, T, Number>();
     if (core.sizes.decode_tiles == 0) {
-      load_gather<Group, Number, chosen_rows<T, tiered>>();
+      load_rows<Group, Number, chosen_rows<T, tiered>>();
     } else {
       load_kernel(query_tile_kernel<T>);
-      load_gather<tile_row_heads, Number, shared_rows<T, tiered>>();
+      load_rows<tile_row_heads, Number, shared_rows<T, tiered>>();
     }
-    load_gather<tile_row_heads, Number, prompt_rows<T, tiered>>();
+    load_rows<tile_row_heads, Number, prompt_rows<T, tiered>>();
   }
 
   /// Sends the pass's table, and copies the pages that it lists.
@@ -164,13 +164,12 @@ struct device_launches : device_pass<Policy, T> {
 
   bool plain_logits() const { return core.limits.logits.plain() && core.arrays.sinks == nullptr; }
   template <index_t Heads, class Number, class Rows>
-  void load_gather() const {
+  void load_rows() const {
     using details = decltype(fetching().stored(std::declval<common_arrays<T>&>(), 0));
     if (plain_logits()) {
-      load_kernel(
-          gather_attend_kernel<T, HeadDim, Heads, gather_task<T, Number, Rows, scaled_logits, details>, Values>);
+      load_gather<T, HeadDim, Heads, gather_task<T, Number, Rows, scaled_logits, details>, Values>();
     } else {
-      load_kernel(gather_attend_kernel<T, HeadDim, Heads, gather_task<T, Number, Rows, layer_logits, details>, Values>);
+      load_gather<T, HeadDim, Heads, gather_task<T, Number, Rows, layer_logits, details>, Values>();
     }
   }
 
