@@ -109,6 +109,10 @@ class launcher_kind_of final : public launcher_kind<T, Number> {
   }
 };
 
+/// Its address tells types from each other at run time.
+template <class Type>
+inline constexpr char type_mark = 0;
+
 /// The launcher of a cache of any kind.
 template <class T, class Number>
 struct any_launcher {
@@ -116,6 +120,7 @@ struct any_launcher {
   // What a placement may be is known at run time.
   static constexpr bool tiered = false, may_be_tiered = true, in_engine = true;
   const launcher_kind<T, Number>* kind;
+  const char* policy;  // the mark of its type
 
   template <class Work>
   void enqueue(any_device_core<T>& core, step_table table, index_t deciding, index_t in_prompt, bool fixed,
@@ -148,7 +153,14 @@ class any_device_cache : public basic_device_cache<detail::any_launcher<T, Numbe
   template <class Policy, index_t HeadDim, index_t Group, class Values>
   any_device_cache(device_cache<Policy, T, HeadDim, Group, Values>&& cache)  // NOLINT: as any_kv_cache is made
       : base((cache.template load_kernels<Number>(), std::move(cache).release()),
-             {&detail::launcher_kind_of<Number, detail::device_launcher<Policy, T, HeadDim, Group, Values>>::one()}) {}
+             {&detail::launcher_kind_of<Number, detail::device_launcher<Policy, T, HeadDim, Group, Values>>::one(),
+              &detail::type_mark<Policy>}) {}
+
+  /// True if the cache's policy is of this type.
+  template <class Policy>
+  bool has_policy() const {
+    return this->launcher_.policy == &detail::type_mark<Policy>;
+  }
 
   /// For tests and tools: where everything is on the device, whatever the policy.
   const detail::common_arrays<T>& arrays() const { return this->core_->common(); }
@@ -254,7 +266,7 @@ class device_caches {
 
   /// True if some kind is for this policy, and heads as the model has them.
   template <class Policy>
-  static constexpr bool has(const shape& model) {
+  static bool has(const shape& model) {
     return (serves<Caches, Policy>(model) || ...);
   }
 

@@ -3,7 +3,7 @@
 // refused.
 #include <cache/device/device_engine.hpp>
 #include <cache/support/small_policies.hpp>
-#include <zoomr/any_device_cache.cuh>
+#include <zoomr/device_transfer.cuh>
 #include <zoomr/grouped_device_cache.cuh>
 #include <zoomr/policy/placement/tiered.hpp>
 
@@ -260,6 +260,29 @@ TEST_CASE("pages of an engine: where keys and values go, and a table that is tol
   moved.start(stream_ref{});
   moved.append_slots({slots.data(), {3}}, stream_ref{});
   CHECK(slots.values() == std::vector<index_t>{51, 52, 53});
+}
+
+TEST_CASE("a sequence moves to a host's cache and back") {
+  const shape model{2, 8, 2, 16};
+  const zoomr::config limits = limits_for(most, 2);
+  room one(served{}, model, small::quest, limits);
+  auto cache = served::make(model, small::quest, limits, one.aligned(), stream_ref{}, 2);
+  zoomr::any_kv_cache<> host = zoomr::kv_cache(model, small::quest, limits);
+  const std::vector<token_id> ids = text_of(markup::pairs, 40, 30, 5);
+  heard first, again;
+  const sequence seq = cache.open();
+  take(cache, seq, view<const token_id>(ids).slice(0, 30), true, false, true, first);
+  const sequence there = to_host(served{}, cache, seq, host, stream_ref{});
+  CHECK(host.tokens(there) == 30);
+  const sequence back = to_device(served{}, host, there, cache, stream_ref{});
+  first = {};
+  const auto next = view<const token_id>(ids).slice(30, 32);
+  CHECK(take(cache, seq, next, false, false, true, first) == take(cache, back, next, false, false, true, again));
+  CHECK(first == again);
+  CHECK(!first.outputs.empty());
+  using other_list = zoomr::device_caches<float, on_device<small::h2o, 16, 1>, on_device<quest_in_engine, 8, 2>>;
+  CHECK(mistake_of([&] { to_host(other_list{}, cache, seq, host, stream_ref{}); }) ==
+        "zoomr: to_host, to_device: the list has no cache of this policy with pages of its own");
 }
 
 TEST_CASE("layers in groups may be caches that were chosen at run time") {
