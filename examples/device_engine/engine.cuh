@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what is known when the program runs, a policy's name and a model's shape, to a session of a type known at
-// compile time.
+// From what is known when the program runs, a policy's name and a model's shape, to a session over one of the caches
+// that the program is compiled for.
 #pragma once
 
 #include <zoomr/policy/placement/tiered.hpp>

@@ -141,7 +141,7 @@ struct any_launcher {
 /// It is made of a device_cache, which may be moved into one, or by `device_caches::make`.
 /// @tparam T       storage type of keys and values
 /// @tparam Number  what an engine's queries, keys, values and outputs are
-/// @cost   virtual calls, up to 4 for each call of a step
+/// @cost   a few virtual calls for each call of a step
 template <class T, class Number = T>
 class any_device_cache : public basic_device_cache<detail::any_launcher<T, Number>> {
   using base = basic_device_cache<detail::any_launcher<T, Number>>;

@@ -243,7 +243,7 @@ struct device_launches : device_pass<Policy, T> {
   }
 };
 
-/// By which a step of one kind of cache enqueues. Steps of any kind have another launcher (any_launches.cuh).
+/// By which a step of one kind of cache enqueues. Steps of any kind have another launcher (any_device_cache.cuh).
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 struct device_launcher {
   using storage = T;
