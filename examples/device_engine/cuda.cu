@@ -37,7 +37,7 @@ void expect_present() {
 
 std::unique_ptr<engine> load(const std::filesystem::path& directory, const model_config& config, index_t tokens) {
   expect_present();
-  if (!with_shape(config, [](auto) {})) {
+  if (!has_shape(config)) {
     fail("--device cuda: this model has ", config.heads / config.kv_heads, " heads of ", config.head_dim,
          " dimensions to a KV head", config.window > 0 ? ", and sliding windows" : "", "; known are ", shapes);
   }

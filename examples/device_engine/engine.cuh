@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what is known when the program runs, a policy's name and a model's shape, to a session of a type known at
-// compile time.
+// From what is known when the program runs, a policy's name and a model's shape, to a session over one of the caches
+// that the program is compiled for.
 #pragma once
 
 #include <zoomr/policy/placement/tiered.hpp>
@@ -11,36 +11,29 @@
 
 namespace decode::device {
 
-/// A shape of attention: heads of `HeadDim` dimensions, `Group` of them to a KV head; in models with sliding windows in
-/// some layers, or in those without.
-template <index_t HeadDim, index_t Group, bool Windows = false>
-struct attention_shape {
-  static constexpr index_t head_dim = HeadDim;
-  static constexpr index_t group = Group;
-  static constexpr bool windows = Windows;
+/// A policy's caches for the heads of models: of those without sliding windows, and of those with some.
+template <class Policy>
+using caches_of =
+    zoomr::device_caches<float, zoomr::device_cache<Policy, float, 64, 1>, zoomr::device_cache<Policy, float, 64, 2>,
+                         zoomr::device_cache<Policy, float, 64, 3>, zoomr::device_cache<Policy, float, 64, 4>,
+                         zoomr::device_cache<Policy, float, 64, 7>, zoomr::device_cache<Policy, float, 64, 8>,
+                         zoomr::device_cache<Policy, float, 128, 1>, zoomr::device_cache<Policy, float, 128, 2>,
+                         zoomr::device_cache<Policy, float, 128, 4>, zoomr::device_cache<Policy, float, 128, 6>,
+                         zoomr::device_cache<Policy, float, 128, 8>>;
+template <class Policy>
+using caches_with_windows = zoomr::device_caches<float, zoomr::device_cache<Policy, float, 256, 4>>;
 
-  static bool has(const model_config& c) {
-    return c.head_dim == HeadDim && c.heads == Group * c.kv_heads && (c.window > 0) == Windows;
-  }
-};
+using full_policy = zoomr::policy_of<zoomr::presets::full>;
 
 inline constexpr const char* shapes =
     "heads of 64 dimensions, 1, 2, 3, 4, 7 or 8 of them to a KV head; of 128, 1, 2, 4, 6 or 8; and with sliding "
     "windows 4 of 256";
 
-/// Calls visit(attention_shape) if the program is compiled for that shape. One more costs a few seconds of compile time
-/// for all policies together.
-/// @return whether it is
-template <class Visit>
-bool with_shape(const model_config& c, Visit visit) {
-  bool known = false;
-  const auto try_shapes = [&](auto... shape) { ((shape.has(c) ? (known = true, visit(shape)) : void()), ...); };
-  try_shapes(attention_shape<64, 1>{}, attention_shape<64, 2>{}, attention_shape<64, 3>{}, attention_shape<64, 4>{},
-             attention_shape<64, 7>{}, attention_shape<64, 8>{});
-  try_shapes(attention_shape<128, 1>{}, attention_shape<128, 2>{}, attention_shape<128, 4>{}, attention_shape<128, 6>{},
-             attention_shape<128, 8>{});
-  try_shapes(attention_shape<256, 4, true>{});
-  return known;
+/// Whether the program is compiled for a model's heads.
+inline bool has_shape(const model_config& c) {
+  const zoomr::shape model = shape_of(c, c.layers);
+  return c.window > 0 ? caches_with_windows<full_policy>::has<full_policy>(model)
+                      : caches_of<full_policy>::has<full_policy>(model);
 }
 
 /// The policy with the store that `--tiers` asks for.
@@ -67,14 +60,17 @@ std::unique_ptr<decoder> open_session(device_model& net, const policy_choice& ch
     if constexpr (unsupported<policy_type>() != nullptr) {
       fail(choice.name, ": ", unsupported<policy_type>());
     } else {
-      with_shape(c, [&](auto shape) {
-        if constexpr (Tiered && shape.windows) {
-          expect_layers_alike(c, "tiers");
-        } else {
-          using session_type = device_session<policy_type, shape.head_dim, shape.group, shape.windows>;
-          made = std::make_unique<session_type>(net, policy, tokens, classes, room);
-        }
-      });
+      if constexpr (Tiered) {
+        expect_layers_alike(c, "tiers");
+        made = std::make_unique<device_session>(caches_of<policy_type>{}, caches_of<policy_type>{}, net, policy, tokens,
+                                                classes, room);
+      } else if (c.window > 0) {
+        made = std::make_unique<device_session>(caches_with_windows<policy_type>{}, caches_with_windows<full_policy>{},
+                                                net, policy, tokens, classes, room);
+      } else {
+        made = std::make_unique<device_session>(caches_of<policy_type>{}, caches_of<full_policy>{}, net, policy, tokens,
+                                                classes, room);
+      }
     }
   });
   return made;

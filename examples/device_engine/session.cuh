@@ -3,13 +3,13 @@
 // after the other. After the prompt each pass is a graph: the host plans the step, launches, and reads the logits.
 #pragma once
 
-#include <zoomr/device_cache.cuh>
+#include <zoomr/any_device_cache.cuh>
 #include <zoomr/grouped_device_cache.cuh>
 #include <zoomr/presets/full.hpp>
 
-#include <algorithm>    // std::copy, std::max, std::min
-#include <type_traits>  // std::conditional_t
-#include <vector>       // std::vector
+#include <algorithm>  // std::copy, std::max, std::min
+#include <optional>   // std::optional
+#include <vector>     // std::vector
 
 #include "../decode/voters.hpp"
 #include "decoder.hpp"
@@ -18,125 +18,77 @@
 namespace decode::device {
 
 /// A cache of some layers, and its memory.
-template <class Policy, index_t HeadDim, index_t Group>
 class cache_in_memory {
  public:
-  using cache_type = zoomr::device_cache<Policy, float, HeadDim, Group>;
-  static constexpr bool tiered = zoomr::tiered_placement<decltype(Policy::placement)>;
+  using cache_type = zoomr::any_device_cache<float>;
 
-  /// @param layers  how many
-  cache_in_memory(const model_config& c, std::size_t layers, const Policy& policy, const zoomr::config& limits,
+  /// @tparam Caches  zoomr::device_caches<...>, of which one is for the policy and the model
+  /// @param layers   how many
+  template <class Caches, class Policy>
+  cache_in_memory(Caches, const model_config& c, std::size_t layers, const Policy& policy, const zoomr::config& limits,
                   zoomr::stream_ref on)
-      : bytes_(cache_type::bytes(shape_of(c, layers), policy, limits)),
-        host_bytes_(cache_type::host_bytes(shape_of(c, layers), policy, limits)),
+      : bytes_(Caches::bytes(shape_of(c, layers), policy, limits)),
+        host_bytes_(Caches::host_bytes(shape_of(c, layers), policy, limits)),
         memory_(static_cast<std::size_t>(bytes_)),
         details_(static_cast<std::size_t>(std::max<byte_count>(1, host_bytes_))),
-        cache_(shape_of(c, layers), policy, limits, memory_.data(), on, 0, tiered ? details_.get().data() : nullptr) {}
+        cache_(Caches::make(shape_of(c, layers), policy, limits, memory_.data(), on, 0,
+                            host_bytes_ > 0 ? details_.get().data() : nullptr)) {
+    using number = zoomr::summary_number<decltype(Policy::summarize)>;
+    const auto& sizes = cache_.arrays().sizes;
+    const zoomr::shape& model = cache_.model();
+    const auto four = static_cast<byte_count>(sizeof(float));
+    const byte_count scale = zoomr::scales_summaries<number> && sizes.summary_numbers > 0 ? four : 0;
+    reserved_.details = (tiered() ? std::int64_t{sizes.arena_frames} : std::int64_t{model.layers} * sizes.pages) *
+                        sizes.block_numbers() * four;
+    reserved_.summaries = std::int64_t{model.kv_lanes()} * sizes.segments *
+                          (sizes.summary_numbers * static_cast<byte_count>(sizeof(number)) + scale);
+    reserved_.metadata = bytes_ - reserved_.details - reserved_.summaries;
+  }
 
   cache_type& cache() { return cache_; }
+  bool tiered() const { return host_bytes_ > 0; }
   byte_count pinned() const { return host_bytes_; }
-  zoomr::memory_use reserved() const {
-    zoomr::memory_use all;
-    const zoomr::shape& model = cache_.model();
-    const auto& sizes = cache_.arrays().sizes;
-    const auto four = static_cast<byte_count>(sizeof(float));
-    const auto number_bytes = static_cast<byte_count>(sizeof(zoomr::summary_number<decltype(Policy::summarize)>));
-    const byte_count block = sizes.block_numbers() * four;
-    all.details = (tiered ? std::int64_t{sizes.arena_frames} : std::int64_t{model.layers} * sizes.pages) * block;
-    const index_t scales = cache_.arrays().scales_of(sizes, sizes.segments);
-    all.summaries =
-        std::int64_t{model.kv_lanes()} * (sizes.segments * sizes.summary_numbers * number_bytes + scales * four);
-    all.metadata = bytes_ - all.details - all.summaries;
-    return all;
-  }
+  const zoomr::memory_use& reserved() const { return reserved_; }
 
  private:
   byte_count bytes_;                 // on the device
-  byte_count host_bytes_;            // and under it
+  byte_count host_bytes_;            // and under it, of a tiered placement
   device_array<std::byte> memory_;   // its own
   pinned_array<std::byte> details_;  // of a tiered placement
   cache_type cache_;
+  zoomr::memory_use reserved_;
 };
 
-/// The cache of a model whose layers are alike.
-template <class Policy, index_t HeadDim, index_t Group>
-class layers_alike {
- public:
-  layers_alike(const device_model& net, const Policy& policy, const zoomr::config& limits)
-      : chosen_(net.config(), net.config().layers, policy, limits, net.on()) {}
-
-  auto& whole() { return chosen_.cache(); }
-  auto& chosen() { return chosen_; }
-  /// Calls visit(cache_in_memory) for each.
-  template <class Visit>
-  void each(Visit visit) {
-    visit(chosen_);
-  }
-  /// Calls visit(device_cache) with that of a layer.
-  template <class Visit>
-  void of_layer(index_t, Visit visit) {
-    visit(chosen_.cache());
-  }
-
- private:
-  cache_in_memory<Policy, HeadDim, Group> chosen_;
-};
-
-/// As on the host: the policy is for all layers but those with a sliding window, which attend to all that is in theirs.
-template <class Policy, index_t HeadDim, index_t Group>
-class layers_in_two {
-  using all_in_window = zoomr::policy_of<zoomr::presets::full>;
-
- public:
-  layers_in_two(const device_model& net, const Policy& policy, const zoomr::config& limits)
-      : group_of_(net.config().windows.begin(), net.config().windows.end()),
-        chosen_(net.config(), net.config().layers - net.config().layers_in_window(), policy, limits, net.on()),
-        in_window_(net.config(), net.config().layers_in_window(), all_in_window(zoomr::presets::full),
-                   windowed(limits, net.config()), net.on()),
-        whole_(zoomr::view<const index_t>(group_of_), chosen_.cache(), in_window_.cache()) {}
-
-  auto& whole() { return whole_; }
-  auto& chosen() { return chosen_; }
-  template <class Visit>
-  void each(Visit visit) {
-    visit(chosen_), visit(in_window_);
-  }
-  template <class Visit>
-  void of_layer(index_t layer, Visit visit) {
-    group_of_[static_cast<std::size_t>(layer)] == 0 ? visit(chosen_.cache()) : visit(in_window_.cache());
-  }
-
- private:
-  static zoomr::config windowed(zoomr::config limits, const model_config& c) {
-    limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
-    return limits;
-  }
-
-  std::vector<index_t> group_of_;  // [layers]  1: with a window
-  cache_in_memory<Policy, HeadDim, Group> chosen_;
-  cache_in_memory<all_in_window, HeadDim, Group> in_window_;
-  zoomr::grouped_device_cache<typename cache_in_memory<Policy, HeadDim, Group>::cache_type,
-                              typename cache_in_memory<all_in_window, HeadDim, Group>::cache_type>
-      whole_;
-};
-
-/// @tparam Windows  some layers have a sliding window
-template <class Policy, index_t HeadDim, index_t Group, bool Windows = false>
+/// As on the host, the policy is for all layers but those with a sliding window, which attend to all that is in theirs.
 class device_session : public decoder {
+  using cache_type = cache_in_memory::cache_type;
+
  public:
-  /// @param tokens   of the sequence, at most
-  /// @param classes  [V]  must outlive the session
-  /// @param room     of a policy whose store is tiered
-  device_session(device_model& net, const Policy& policy, index_t tokens, std::span<const zoomr::token_class> classes,
-                 const details_room& room = {})
+  /// @tparam Caches   zoomr::device_caches<...>, of which one is for the policy and the model
+  /// @tparam Windows  the same for `full`, of a model that has layers with a sliding window
+  /// @param tokens    of the sequence, at most
+  /// @param classes   [V]  must outlive the session
+  /// @param room      of a policy whose store is tiered
+  template <class Caches, class Windows, class Policy>
+  device_session(Caches caches, Windows windows, device_model& net, const Policy& policy, index_t tokens,
+                 std::span<const zoomr::token_class> classes, const details_room& room = {})
       : net_(net),
-        voters_(votes ? policy_voters(net.config()) : std::vector<float>{}),
-        caches_(net, policy, limits(tokens, classes, room)),
-        sequence_(caches_.whole().open()),
+        voters_(votes<Policy> ? policy_voters(net.config()) : std::vector<float>{}),
+        group_of_(net.config().windows.begin(), net.config().windows.end()),
+        chosen_(caches, net.config(), net.config().layers - net.config().layers_in_window(), policy,
+                limits<Policy>(tokens, classes, room), net.on()),
         attended_(std::vector<std::int64_t>{0}, net.on()),
         ids_(static_cast<std::size_t>(net.chunk())),
         positions_(ids_.get().size()),
-        logits_(net.config().vocab) {}
+        logits_(net.config().vocab) {
+    if (const std::size_t layers = net.config().layers_in_window(); layers > 0) {
+      zoomr::config windowed = limits<Policy>(tokens, classes, room);
+      windowed.logits.window = static_cast<index_t>(net.config().window), windowed.voters = {};
+      in_window_.emplace(windows, net.config(), layers, zoomr::presets::full, windowed, net.on());
+      in_groups_.emplace(zoomr::view<const index_t>(group_of_), chosen_.cache(), in_window_->cache());
+    }
+    with_cache([&](auto& whole) { sequence_ = whole.open(); });
+  }
 
   void prompt(std::span<const token_id> ids, const std::function<void(std::size_t)>& passed) override {
     const auto chunk = static_cast<std::size_t>(net_.chunk());
@@ -161,8 +113,9 @@ class device_session : public decoder {
       const auto heads = static_cast<double>(net_.config().layers * net_.config().heads);
       made.attended_mean = static_cast<double>(attended) / (static_cast<double>(cost_.tokens) * heads);
     }
-    caches_.each([&](auto& in) { made.reserved += in.reserved(), made.pinned += in.pinned(); });
-    if constexpr (tiered) {
+    made.reserved = chosen_.reserved(), made.pinned = chosen_.pinned();
+    if (in_window_) made.reserved += in_window_->reserved();
+    if (chosen_.tiered()) {
       zoomr::arena_counts counts;
       cache().read_tiers(counts, net_.on());
       wait_for(net_.on());
@@ -172,11 +125,17 @@ class device_session : public decoder {
   }
 
   /// Of the layers that the policy is for.
-  auto& cache() { return caches_.chosen().cache(); }
+  cache_type& cache() { return chosen_.cache(); }
 
  private:
-  static constexpr bool tiered = zoomr::tiered_placement<decltype(Policy::placement)>;
+  template <class Policy>
   static constexpr bool votes = zoomr::share_aggregator<decltype(Policy::aggregate)>;
+
+  // visit(cache) with that of all layers: of the policy alone, or of both groups.
+  template <class Visit>
+  void with_cache(Visit visit) {
+    in_groups_ ? visit(*in_groups_) : visit(chosen_.cache());
+  }
 
   // What the model's forward pass sees of a step.
   template <class Step>
@@ -192,15 +151,16 @@ class device_session : public decoder {
     void attend(index_t layer, zoomr::view<const float, 3> queries, zoomr::view<float, 3> out) {
       step.attend(layer, queries, out, zoomr::view<float, 2>{}, session.net_.on());
       if (!counts) return;
-      session.caches_.of_layer(layer, [&](auto& cache) {
-        auto arrays = cache.arrays();
-        arrays.table = cache.table(pass);
-        zoomr::launch({dim3(1), dim3(1)}, session.net_.on(), count_kernel<decltype(arrays)>, arrays,
-                      session.attended_.data());
-      });
+      const bool in_window = session.in_window_ && session.group_of_[static_cast<std::size_t>(layer)] == 1;
+      const cache_type& cache = (in_window ? *session.in_window_ : session.chosen_).cache();
+      auto arrays = cache.arrays();
+      arrays.table = cache.table(pass);
+      zoomr::launch({dim3(1), dim3(1)}, session.net_.on(), count_kernel<decltype(arrays)>, arrays,
+                    session.attended_.data());
     }
   };
 
+  template <class Policy>
   zoomr::config limits(index_t tokens, std::span<const zoomr::token_class> classes, const details_room& room) const {
     const model_config& c = net_.config();
     zoomr::config limits{.max_sequences = 1,
@@ -211,7 +171,7 @@ class device_session : public decoder {
                          .tiers = room.tiers,
                          .classes = classes};
     limits.logits.scale = static_cast<float>(c.attention_scale);
-    if constexpr (votes) {
+    if (votes<Policy>) {
       const auto heads = static_cast<index_t>(c.heads);
       limits.voters = {voters_.data(), {static_cast<index_t>(voters_.size()) / heads, heads}};
       c.bounds.set_in(limits);
@@ -222,9 +182,13 @@ class device_session : public decoder {
   // One step: a first pass, a second one if the selection has just changed, then commit; and the logits of its last
   // token. It ends with the only time that the host waits.
   void pass(std::span<const token_id> ids, bool prompt_ends) {
-    const bool decodes = !caches_.whole().in_prompt(sequence_);
-    const index_t first = caches_.whole().tokens(sequence_);
-    auto step = caches_.whole().begin(sequence_, ids, prompt_ends, decodes);
+    with_cache([&](auto& whole) { pass_in(whole, ids, prompt_ends); });
+  }
+  template <class Cache>
+  void pass_in(Cache& whole, std::span<const token_id> ids, bool prompt_ends) {
+    const bool decodes = !whole.in_prompt(sequence_);
+    const index_t first = whole.tokens(sequence_);
+    auto step = whole.begin(sequence_, ids, prompt_ends, decodes);
     const auto count = static_cast<index_t>(ids.size());
     std::copy(ids.begin(), ids.end(), ids_.get().begin());
     for (index_t t = 0; t < count; ++t) positions_.get()[static_cast<std::size_t>(t)] = first + t;
@@ -263,8 +227,11 @@ class device_session : public decoder {
   }
 
   device_model& net_;
-  std::vector<float> voters_;  // [layers that the policy is for, heads], of heads that vote
-  std::conditional_t<Windows, layers_in_two<Policy, HeadDim, Group>, layers_alike<Policy, HeadDim, Group>> caches_;
+  std::vector<float> voters_;      // [layers that the policy is for, heads], of heads that vote
+  std::vector<index_t> group_of_;  // [layers]  1: with a window
+  cache_in_memory chosen_;
+  std::optional<cache_in_memory> in_window_;
+  std::optional<zoomr::grouped_device_cache<cache_type, cache_type>> in_groups_;
   zoomr::sequence sequence_;
   replayed first_pass_, second_pass_;
   run_cost cost_;

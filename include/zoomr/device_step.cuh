@@ -20,19 +20,18 @@ namespace zoomr::inline v0 {
 /// For a graph: `upload`, which is never part of a graph; then capture `start`, `append` and `attend` of a step begun
 /// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a
 /// second graph, from `restart` on, with an `upload` of its own after `needs_second_pass`.
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
-class device_step : public step_items<detail::device_core<Policy, T>> {
-  using base = step_items<detail::device_core<Policy, T>>;
-  using placement_type = decltype(Policy::placement);
-  static constexpr bool tiered = tiered_placement<placement_type>;
-  static constexpr bool in_engine = !pool_of<placement_type, T>::owns_pages;
+/// @tparam Launcher  by which it enqueues: of one kind of cache, or of any
+template <class Launcher>
+class basic_device_step : public step_items<detail::any_device_core<typename Launcher::storage>> {
+  using core_type = detail::any_device_core<typename Launcher::storage>;
+  using base = step_items<core_type>;
 
  public:
-  device_step(device_step&& other) noexcept = default;
-  device_step(const device_step&) = delete;
-  device_step& operator=(const device_step&) = delete;
-  device_step& operator=(device_step&&) = delete;
-  ~device_step() {
+  basic_device_step(basic_device_step&& other) noexcept = default;
+  basic_device_step(const basic_device_step&) = delete;
+  basic_device_step& operator=(const basic_device_step&) = delete;
+  basic_device_step& operator=(basic_device_step&&) = delete;
+  ~basic_device_step() {
     if (core_ != nullptr) abandon();
   }
 
@@ -46,7 +45,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     if (uploaded_ > pass_) return;
     ZOOMR_EXPECTS(!is_captured(stream),
                   "a table is not uploaded by a graph: call upload before the capture, and before each launch");
-    enqueue().upload(stream);
+    enqueue([&](const auto& launches) { launches.upload(stream); });
     uploaded_ = pass_ + 1;
   }
 
@@ -54,16 +53,14 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @cost  one copy, 2 launches; 3 if one choice serves all layers
   void start(stream_ref stream) {
     upload(stream);
-    const auto launches = enqueue();
-    launches.update_index(stream);
-    launches.choices().begin(stream);
+    enqueue([&](const auto& launches) { launches.update_index(stream), launches.begin_choices(stream); });
     core_->step.layers.start();
   }
 
   /// Before the second pass, after `needs_second_pass` has returned true.
   void restart(stream_ref stream) {
     upload(stream);
-    enqueue().choices().begin(stream);
+    enqueue([&](const auto& launches) { launches.begin_choices(stream); });
     core_->step.layers.start();
   }
 
@@ -73,7 +70,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values, stream_ref stream) {
     expect_append(layer, keys, values);
-    enqueue().append(layer, keys, values, stream);
+    enqueue([&](const auto& launches) { launches.append(layer, keys, values, stream); });
     core_->step.layers.append(layer);
   }
   template <class Number>
@@ -83,8 +80,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   /// For an engine that stores them itself in its own pages, divided by their scales, at the slots of `append_slots`.
   /// They must be there when what follows on the stream runs; all else is as above.
-  void append(index_t layer) requires in_engine {
+  void append(index_t layer) requires(Launcher::in_engine) {
     expect_layer("append", layer);
+    ZOOMR_EXPECTS(core_->sizes.in_engine,
+                  "append: the pages are the cache's own, which keys and values must be given for");
     core_->step.layers.expect_append(layer);
     if (!replayable_) core_->step.layers.expect_next("append", layer);
     core_->step.layers.append(layer);
@@ -95,7 +94,7 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @cost  1 launch
   void append_slots(view<index_t> slots, stream_ref stream) const {
     expect_extents("append_slots: slots are", slots, {{(std::max)(deciding() + prompt_tokens(), slots.size())}});
-    enqueue().append_slots(slots, stream);
+    enqueue([&](const auto& launches) { launches.append_slots(slots, stream); });
   }
 
   /// Attends: before the end of the prompt to everything, afterwards to what the policy gives.
@@ -110,9 +109,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
               stream_ref stream) {
     expect_attend(layer, queries, out);
     core_->step.layers.expect_queries("attend", layer);
-    const auto launches = enqueue();
-    launches.see(layer, queries, stream);
-    launches.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, stream);
+    enqueue([&](const auto& launches) {
+      launches.see(layer, queries, stream);
+      launches.attend(detail::layer_inputs<Number>{layer, queries}, out, lse, stream);
+    });
     core_->step.layers.see(layer);
   }
   /// `append` and `attend` at once.
@@ -121,20 +121,21 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<const Number, 3> values,
               view<Number, 3> out, view<float, 2> lse, stream_ref stream) {
-    const auto launches = enqueue();
-    if (!launches.stores()) {
-      append(layer, keys, values, stream);
-      attend(layer, queries, out, lse, stream);
-      return;
-    }
-    expect_append(layer, keys, values);
-    expect_attend(layer, queries, out);
-    core_->step.layers.append(layer);
-    core_->step.layers.expect_queries("attend", layer);
-    const auto in = launches.to_store(layer, queries, keys, values, stream);
-    launches.see(layer, queries, stream);
-    launches.attend(in, out, lse, stream);
-    core_->step.layers.see(layer);
+    enqueue([&](const auto& launches) {
+      if (!launches.stores()) {
+        append(layer, keys, values, stream);
+        attend(layer, queries, out, lse, stream);
+        return;
+      }
+      expect_append(layer, keys, values);
+      expect_attend(layer, queries, out);
+      core_->step.layers.append(layer);
+      core_->step.layers.expect_queries("attend", layer);
+      const auto in = launches.to_store(layer, queries, keys, values, stream);
+      launches.see(layer, queries, stream);
+      launches.attend(in, out, lse, stream);
+      core_->step.layers.see(layer);
+    });
   }
   template <class Number>
   void attend(index_t layer, view<const Number, 3> queries, view<const Number, 3> keys, view<Number, 3> out,
@@ -151,16 +152,19 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   /// @cost  that of `attend` without reading keys or values, and room numbers written for each token and row
   template <class Number>
   void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
-                  stream_ref stream) requires(!tiered) {
+                  stream_ref stream) requires(!Launcher::tiered) {
     const shape& model = expect_layer("list_slots", layer);
-    expect_shape("list_slots: queries are", queries, model.heads);
+    ZOOMR_EXPECTS(!core_->sizes.tiered,
+                  "list_slots: over tiers slots have no place that stays: the cache itself attends");
+    expect_shape("list_slots: queries are", queries, model.heads, model.head_dim);
     const index_t least = deciding() + prompt_tokens(), rows = core_->sizes.layer_rows;
     expect_extents("list_slots: slots are", slots, {{(std::max)(least, slots.extent(0)), rows, slots.extent(2)}});
     expect_extents("list_slots: counts are", counts, {{(std::max)(least, counts.extent(0)), rows}});
     core_->step.layers.expect_queries("list_slots", layer);
-    const auto launches = enqueue();
-    launches.see(layer, queries, stream);
-    launches.list_slots(layer, queries, slots, counts, stream);
+    enqueue([&](const auto& launches) {
+      launches.see(layer, queries, stream);
+      launches.list_slots(layer, queries, slots, counts, stream);
+    });
     core_->step.layers.see(layer);
   }
 
@@ -172,10 +176,10 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void observe(index_t layer, view<const Number, 3> queries, stream_ref stream) {
     const shape& model = expect_layer("observe", layer);
-    expect_shape("observe: queries are", queries, model.heads);
+    expect_shape("observe: queries are", queries, model.heads, model.head_dim);
     ZOOMR_EXPECTS(prompt_tokens() == tokens(), "observe: after the end of the prompt the cache itself attends");
     core_->step.layers.expect_queries("observe", layer);
-    enqueue().see(layer, queries, stream);
+    enqueue([&](const auto& launches) { launches.see(layer, queries, stream); });
     core_->step.layers.see(layer);
   }
 
@@ -199,23 +203,23 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     core_->listed[detail::step_table::commit].clear();
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
     const detail::device_counts listed = core_->listed[detail::step_table::commit].counts();
-    const launches_type last{*core_, detail::step_table::commit, listed.tokens};
-    for (index_t i = 0; i < base::items(); ++i) {
-      if (accepted[i] > 0) last.commit_queries(at(i), stream);
-    }
-    if (last.evict_tokens(stream) || listed.tokens > 0 || listed.closings > 0) last.after_commit(stream);
+    launcher_.enqueue(*core_, detail::step_table::commit, listed.tokens, 0, false, [&](const auto& last) {
+      for (index_t i = 0; i < base::items(); ++i) {
+        if (accepted[i] > 0) last.commit_queries(at(i), stream);
+      }
+      if (last.evict_tokens(stream) || listed.tokens > 0 || listed.closings > 0) last.after_commit(stream);
+    });
     abandon();
   }
   void commit(index_t accepted, stream_ref stream) { commit(view<const index_t>(&accepted, {1}), stream); }
 
  private:
-  template <class, class, index_t, index_t, class>
-  friend class device_cache;
+  template <class>
+  friend class basic_device_cache;
   template <class...>
   friend class grouped_device_step;
-  using launches_type = detail::device_launches<Policy, T, HeadDim, Group, Values>;
 
-  device_step(detail::device_core<Policy, T>& core, bool fixed) : base(core, fixed) {}
+  basic_device_step(core_type& core, const Launcher& launcher, bool fixed) : base(core, fixed), launcher_(launcher) {}
 
   using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
       base::expect_open, base::pass_, base::replayable_;
@@ -242,18 +246,18 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
 
   // With `fixed`, what is captured must have room for any step.
   template <class Number>
-  void expect_shape(const char* what, view<Number, 3> packed, index_t heads, index_t width = HeadDim) const {
+  void expect_shape(const char* what, view<Number, 3> packed, index_t heads, index_t width) const {
     const index_t least = deciding() + prompt_tokens();
     expect_extents(what, packed, {{(std::max)(least, packed.extent(0)), heads, width}});
   }
   template <class Number>
   void expect_append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) const {
     const shape& model = expect_layer("append", layer);
-    expect_shape("append: keys are", keys, model.kv_heads);
-    if (Values::in_keys) {
+    expect_shape("append: keys are", keys, model.kv_heads, model.head_dim);
+    if (model.values_in_keys) {
       ZOOMR_EXPECTS(values.data() == nullptr, "append: the shape says that values lie in keys: give none");
     } else {
-      expect_shape("append: values are", values, model.kv_heads, Values::width);
+      expect_shape("append: values are", values, model.kv_heads, model.value_width());
     }
     core_->step.layers.expect_append(layer);
     if (!replayable_) core_->step.layers.expect_next("append", layer);
@@ -261,8 +265,8 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
   template <class Number>
   void expect_attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out) const {
     const shape& model = expect_layer("attend", layer);
-    expect_shape("attend: queries are", queries, model.heads);
-    expect_shape("attend: out is", out, model.heads, Values::width);
+    expect_shape("attend: queries are", queries, model.heads, model.head_dim);
+    expect_shape("attend: out is", out, model.heads, model.value_width());
   }
   // The queries of this item count, as on the host; of a prompt, if they make a choice or eviction observes them now.
   bool must_be_seen(const detail::planned_item& item) const {
@@ -282,9 +286,12 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
                     "commit: the device was not told of this pass: call start, or upload before its graph is launched");
     }
   }
-  launches_type enqueue() const {
+  // work(launches) with those of the pass.
+  template <class Work>
+  void enqueue(Work work) const {
+    expect_open();
     core_->home.expect_current("step");
-    return {*core_, detail::table_for_pass(pass_), deciding(), prompt_tokens(), replayable_};
+    launcher_.enqueue(*core_, detail::table_for_pass(pass_), deciding(), prompt_tokens(), replayable_, work);
   }
 
   void abandon() {
@@ -298,7 +305,12 @@ class device_step : public step_items<detail::device_core<Policy, T>> {
     base::close([core = core_](const detail::device_item& item) { core->trim(core->state(item.seq)); });
   }
 
+  Launcher launcher_;
   index_t uploaded_ = 0;  // passes whose tables are on their way
 };
+
+/// A step of one kind of cache; the parameters are those of `device_cache`.
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+using device_step = basic_device_step<detail::device_launcher<Policy, T, HeadDim, Group, Values>>;
 
 }  // namespace zoomr::inline v0

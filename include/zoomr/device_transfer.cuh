@@ -7,11 +7,50 @@
 // copies.
 #pragma once
 
+#include <zoomr/any_device_cache.cuh>
 #include <zoomr/cache/device/moving/sequence_move.cuh>
-#include <zoomr/device_cache.cuh>
 #include <zoomr/kv_cache.hpp>
 
+#include <optional>     // std::optional
+#include <type_traits>  // std::type_identity
+
 namespace zoomr::inline v0 {
+
+namespace detail {
+
+template <class Policy, class T>
+sequence move_to_host(cache_base<any_device_core<T>>& from, sequence seq, any_kv_cache<T>& to, stream_ref stream) {
+  const device_sequence& moved = cache_access::unused(from, seq);
+  auto& into = cache_access::core(to);
+  into.step.expect_idle();
+  return open_sequence_as(into, [&](sequence_state& state, index_t) {
+    sequence_move<Policy, T>(into, cache_access::typed<Policy>(from), stream).to_host(moved, seq.id, state);
+  });
+}
+template <class Policy, class T>
+sequence move_to_device(any_kv_cache<T>& from, sequence seq, cache_base<any_device_core<T>>& to, stream_ref stream) {
+  sequence_state& moved = cache_access::unused(from, seq);
+  auto& into = cache_access::typed<Policy>(to);
+  into.step.expect_idle();
+  return open_sequence_as(into, [&](device_sequence& state, index_t id) {
+    sequence_move<Policy, T>(cache_access::core(from), into, stream).to_device(moved, state, id);
+  });
+}
+
+/// move(std::type_identity<Policy>)  with the type of the cache's policy, which is in the list.
+template <class T, class Number, class... Caches, class Move>
+sequence move_any(device_caches<Number, Caches...>, const any_device_cache<T, Number>& cache, Move move) {
+  std::optional<sequence> moved;
+  const auto try_policy = [&]<class Policy>(std::type_identity<Policy> policy) {
+    if (moved || !cache.template has_policy<Policy>()) return;
+    if constexpr (pool_of<decltype(Policy::placement), T>::owns_pages) moved = move(policy);
+  };
+  (try_policy(std::type_identity<typename kind_of<Caches>::policy>{}), ...);
+  ZOOMR_EXPECTS(moved.has_value(), "to_host, to_device: the list has no cache of this policy with pages of its own");
+  return *moved;
+}
+
+}  // namespace detail
 
 /// A new sequence of a host's cache that is what one of the device's is: tokens, keys and values, choices, what a
 /// rollback needs. The device's stays.
@@ -24,12 +63,7 @@ namespace zoomr::inline v0 {
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
                  stream_ref stream) {
-  const detail::device_sequence& moved = detail::cache_access::unused(from, seq);
-  auto& into = detail::cache_access::core(to);
-  into.step.expect_idle();
-  return detail::open_sequence_as(into, [&](detail::sequence_state& state, index_t) {
-    detail::sequence_move<Policy, T>(into, detail::cache_access::core(from), stream).to_host(moved, seq.id, state);
-  });
+  return detail::move_to_host<Policy>(from, seq, to, stream);
 }
 
 /// A new sequence of a device's cache that is what one of the host's is. The host's stays.
@@ -40,11 +74,24 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
 sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
                    stream_ref stream) {
-  detail::sequence_state& moved = detail::cache_access::unused(from, seq);
-  auto& into = detail::cache_access::core(to);
-  into.step.expect_idle();
-  return detail::open_sequence_as(into, [&](detail::device_sequence& state, index_t id) {
-    detail::sequence_move<Policy, T>(detail::cache_access::core(from), into, stream).to_device(moved, state, id);
+  return detail::move_to_device<Policy>(from, seq, to, stream);
+}
+
+/// The same of a cache that was chosen from a list at run time.
+/// @code  cache.save(to_host(served{}, device, seq, cache, stream), file_sink("/path"));  @endcode
+/// @param list  device_caches<...>, which has the cache's policy
+template <class Number, class... Caches, class T>
+sequence to_host(device_caches<Number, Caches...> list, any_device_cache<T, Number>& from, sequence seq,
+                 any_kv_cache<T>& to, stream_ref stream) {
+  return detail::move_any(list, from, [&]<class Policy>(std::type_identity<Policy>) {
+    return detail::move_to_host<Policy, T>(from, seq, to, stream);
+  });
+}
+template <class Number, class... Caches, class T>
+sequence to_device(device_caches<Number, Caches...> list, any_kv_cache<T>& from, sequence seq,
+                   any_device_cache<T, Number>& to, stream_ref stream) {
+  return detail::move_any(list, to, [&]<class Policy>(std::type_identity<Policy>) {
+    return detail::move_to_device<Policy, T>(from, seq, to, stream);
   });
 }
 

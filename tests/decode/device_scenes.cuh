@@ -71,13 +71,27 @@ inline void expect_same(const text& device, const text& host) {
   CHECK(worst <= zoomr_test::tolerance::full_attention);
 }
 
+/// A session of the device's.
+template <index_t HeadDim, index_t Group, class Policy>
+device::device_session on_device(device::device_model& net, const Policy& policy, const scene& of,
+                                 const device::details_room& room = {}) {
+  using full = zoomr::policy_of<zoomr::presets::full>;
+  return {zoomr::device_caches<float, zoomr::device_cache<Policy, float, HeadDim, Group>>{},
+          zoomr::device_caches<float, zoomr::device_cache<full, float, HeadDim, Group>>{},
+          net,
+          policy,
+          of.most(),
+          of.classes,
+          room};
+}
+
 /// @param chunk  of the device's prompts
 /// @return the device's cost
-template <index_t HeadDim, index_t Group, bool Windows = false, class Policy>
+template <index_t HeadDim, index_t Group, class Policy>
 device::run_cost compare(scene&& of, const Policy& policy, index_t chunk) {
   session host(of.host, policy, 1, of.most(), of.classes);
   device::device_model net(of.config, of.weights, of.most(), chunk);
-  device::device_session<Policy, HeadDim, Group, Windows> device(net, policy, of.most(), of.classes);
+  device::device_session device = on_device<HeadDim, Group>(net, policy, of);
   expect_same(write(device, of), write(host, of));
 
   const device::run_cost cost = device.cost();

@@ -74,8 +74,7 @@ TEST_CASE("zoomr_voters: heads that vote, weighed by the model's config; without
   CHECK(compare<64, 2>(trace(0.5f), policy, 64).attended_mean < 150);
   scene none = trace();
   device::device_model net(none.config, none.weights, none.most(), 64);
-  using session_type = device::device_session<decltype(policy), 64, 2>;
-  CHECK_THROWS_WITH_AS(session_type(net, policy, none.most(), none.classes),
+  CHECK_THROWS_WITH_AS((on_device<64, 2>(net, policy, none)),
                        "this policy asks heads that vote: name their weights, --voters FILE", input_error);
 }
 
@@ -116,7 +115,7 @@ void compare_families() {
   compare<8, 2>(family("llama", 17), zoomr::presets::full, 5);
   compare<8, 4>(family("qwen2", 1), zoomr::presets::full, 8);
   compare<16, 2>(family("qwen3", 16), zoomr::presets::full, 16);
-  compare<24, 2, true>(family("gemma3", 14), zoomr::presets::full, 9);
+  compare<24, 2>(family("gemma3", 14), zoomr::presets::full, 9);
 }
 
 }  // namespace
@@ -128,15 +127,14 @@ template <index_t HeadDim, index_t Group, class Policy>
 void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t more) {
   CAPTURE(more);
   device::device_model net(of.config, of.weights, of.most(), chunk);
-  device::device_session<Policy, HeadDim, Group> plain(net, policy, of.most(), of.classes);
+  device::device_session plain = on_device<HeadDim, Group>(net, policy, of);
   const text expected = write(plain, of);
 
   const auto moved = with_placement(policy, zoomr::tiered<>{});
-  using session_type = device::device_session<std::remove_const_t<decltype(moved)>, HeadDim, Group>;
   device::details_room room{.tiers = {.device = 1}};
   const auto refused = [&] {
     try {
-      session_type(net, moved, of.most(), of.classes, room);
+      on_device<HeadDim, Group>(net, moved, of, room);
       return std::string();
     } catch (const zoomr::precondition_error& problem) {
       return std::string(problem.what());
@@ -147,7 +145,7 @@ void compare_tiers(const scene& of, const Policy& policy, index_t chunk, index_t
   const zoomr::shape shape = plain.cache().model();
   const zoomr::byte_count block = zoomr::byte_count{2} * shape.kv_heads * zoomr::page_tokens * HeadDim * 4;
   room.tiers.device += more * (block + zoomr::device_arena<float>::frame_bytes);
-  session_type session(net, moved, of.most(), of.classes, room);
+  device::device_session session = on_device<HeadDim, Group>(net, moved, of, room);
   const text got = write(session, of);
   CHECK(got.tokens == expected.tokens);
   CHECK(got.logits == expected.logits);

@@ -11,7 +11,11 @@ namespace {
 
 __global__ void nothing_kernel(int) {}
 
-void start(bool early) { zoomr::launch({dim3(7), dim3(32), early}, nullptr, nothing_kernel, 1); }
+/// A launch of a kernel that was never launched before.
+void start(bool early) {
+  zoomr::early_kernel kernel;
+  zoomr::launch({dim3(7), dim3(32), early ? &kernel : nullptr}, nullptr, nothing_kernel, 1);
+}
 
 /// The sentence of the error that a call throws; empty if it throws none.
 template <class Call>
@@ -57,6 +61,26 @@ TEST_CASE("a kernel that cannot wait itself is not launched early") {
   runtime.ptx_version = 80;
   start(true);
   CHECK(runtime.attributes == 0);
+}
+
+TEST_CASE("whether a kernel waits itself is asked once for each device, not with each launch") {
+  runtime = {};
+  zoomr::early_kernel kernel;
+  const auto attributes_on = [&](int device, int ptx_version) {
+    runtime.device = device, runtime.ptx_version = ptx_version;
+    zoomr::launch({dim3(7), dim3(32), &kernel}, nullptr, nothing_kernel, 1);
+    return runtime.attributes;
+  };
+  CHECK(attributes_on(0, 90) == 1);
+  CHECK(attributes_on(0, 80) == 1);
+  CHECK(runtime.questions == 1);
+  CHECK(attributes_on(63, 80) == 0);
+  CHECK(attributes_on(63, 90) == 0);
+  CHECK(attributes_on(0, 80) == 1);
+  CHECK(runtime.questions == 2);
+  CHECK(attributes_on(64, 80) == 0);
+  CHECK(attributes_on(64, 90) == 1);
+  CHECK(runtime.questions == 4);
 }
 
 TEST_CASE("an event that is not over leaves no error of its own behind, and clears none of an engine's") {

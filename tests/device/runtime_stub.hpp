@@ -13,6 +13,8 @@ struct stub_runtime {
   cudaError_t launch = cudaSuccess;  // the answer to launches
   cudaError_t event = cudaSuccess;   // to questions whether an event is over
   int ptx_version = 90;              // of kernels
+  int questions = 0;                 // for attributes of kernels
+  int device = 0;                    // the current one
   int launches = 0;
   unsigned attributes = 0;  // of the last launch
   int blocks = 0;

@@ -59,7 +59,7 @@ cache/device/launching/kernels.cuh cache/device/launching/listing.cuh cache/devi
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/launching/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/memory/uploads.cuh cache/device/memory/page_tables.cuh cache/device/memory/planned_tokens.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/launching/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh
-cache/device/checks.cuh cache/device/launching/launches.cuh device_step.cuh device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
+cache/device/checks.cuh cache/device/launching/launches.cuh device_step.cuh device_cache.cuh any_device_cache.cuh grouped_device_step.cuh grouped_device_cache.cuh cache/device/moving/choice_move.cuh cache/device/moving/voter_move.cuh cache/device/moving/sequence_move.cuh device_transfer.cuh
 L7:
 vocabulary.hpp zoomr.hpp compiled.hpp zoomr.cuh
 """.split()

@@ -247,6 +247,19 @@ __global__ void __launch_bounds__(
   block{task, row, shared, stretch, static_cast<index_t>(blockIdx.z)}.run();
 }
 
+/// What launches of such a kernel know of it.
+template <class T, index_t HeadDim, index_t Group, class Task, class Values>
+early_kernel& early_gather() {
+  static early_kernel kernel;
+  return kernel;
+}
+/// Loads it.
+/// @tparam Task  as of gather_attend
+template <class T, index_t HeadDim, index_t Group, class Task, class Values>
+void load_gather() {
+  load_kernel(gather_attend_kernel<T, HeadDim, Group, Task, Values>, &early_gather<T, HeadDim, Group, Task, Values>());
+}
+
 /// Attends: for each row the heads of one KV head over the row's tokens. Of a row whose tokens are `query_tile`, the
 /// heads of several query tokens, each over those under its bit.
 ///
@@ -280,8 +293,8 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
                 "gather_attend: several splits need `partial` and `arrived`");
   if (task.rows.count == 0) return;
   const dim3 grid(static_cast<unsigned>(task.rows.count), static_cast<unsigned>(splits), layout::head_blocks);
-  launch({grid, dim3(layout::threads), early}, stream, gather_attend_kernel<T, HeadDim, Group, block_task, Values>,
-         task);
+  launch({grid, dim3(layout::threads), early ? &early_gather<T, HeadDim, Group, block_task, Values>() : nullptr},
+         stream, gather_attend_kernel<T, HeadDim, Group, block_task, Values>, task);
 }
 
 /// Bytes of `partial` and `arrived` together, for so many rows: with one split there are no partial states. Enough for

@@ -17,6 +17,31 @@
 
 namespace zoomr_test {
 
+/// Numbers of some tokens in one layer.
+inline std::vector<float> numbers(const shape& of, role what, view<const token_id> ids, index_t position, index_t layer,
+                                  index_t pass) {
+  const tensors all{of, kind::peaked, 7};
+  const index_t rows = what == role::query ? of.heads : of.kv_heads;
+  std::vector<float> made(static_cast<std::size_t>(ids.size() * rows * of.head_dim));
+  for (index_t t = 0; t < ids.size(); ++t) {
+    for (index_t row = 0; row < rows; ++row) {
+      all.fill(what, ids[t], position + t, layer, row, pass, made.data() + (t * rows + row) * of.head_dim);
+    }
+  }
+  return made;
+}
+
+/// The sentence of the precondition that `change` breaks; empty if it breaks none.
+template <class Change>
+std::string mistake_of(Change change) {
+  try {
+    change();
+  } catch (const zoomr::precondition_error& broken) {
+    return broken.what();
+  }
+  return {};
+}
+
 /// How the pages of tiered caches that are made from now on come.
 inline zoomr::transfer_plan plan_of_caches;
 

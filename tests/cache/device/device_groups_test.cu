@@ -41,20 +41,6 @@ auto group(const Policy& policy, index_t layers, const zoomr::config& limits = l
   return std::make_unique<group_of_layers<Policy, KvHeads, HeadDim>>(policy, layers, limits);
 }
 
-/// Numbers of some tokens in one layer.
-std::vector<float> numbers(const shape& of, role what, view<const token_id> ids, index_t position, index_t layer,
-                           index_t pass) {
-  const tensors all{of, kind::peaked, 7};
-  const index_t rows = what == role::query ? of.heads : of.kv_heads;
-  std::vector<float> made(static_cast<std::size_t>(ids.size() * rows * of.head_dim));
-  for (index_t t = 0; t < ids.size(); ++t) {
-    for (index_t row = 0; row < rows; ++row) {
-      all.fill(what, ids[t], position + t, layer, row, pass, made.data() + (t * rows + row) * of.head_dim);
-    }
-  }
-  return made;
-}
-
 /// Both caches of a model, which do the same.
 template <class... Groups>
 struct both {

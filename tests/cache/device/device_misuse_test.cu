@@ -17,17 +17,6 @@ constexpr shape of_device{2, 4, 2, 8};
 using snapkv_type = std::remove_const_t<decltype(small::snapkv)>;
 using snapkv_cache = zoomr::device_cache<snapkv_type, float, 8, 2>;
 
-/// The sentence of the precondition that `change` breaks; empty if it breaks none.
-template <class Change>
-std::string mistake_of(Change change) {
-  try {
-    change();
-  } catch (const zoomr::precondition_error& broken) {
-    return broken.what();
-  }
-  return {};
-}
-
 /// A cache on the device, and numbers for steps of up to 40 tokens.
 struct on_device {
   zoomr::config limits = limits_for(60, 2);

@@ -14,6 +14,7 @@
 #include <deque>       // std::deque
 #include <functional>  // std::function
 #include <map>         // std::map
+#include <set>         // std::set
 #include <utility>     // std::exchange
 
 namespace simt {
@@ -65,6 +66,9 @@ struct stream_state {
   std::exception_ptr failure;  // of work that was done where nobody could be told
 };
 inline stream_state streams;
+
+/// Kernels that were said to be loaded, and those that were launched.
+inline std::set<const void*> loaded_kernels, launched_kernels;
 
 /// The device that a thread has made current: a number for tests to change.
 inline int device_number = 0;

@@ -18,19 +18,23 @@
 #include <zoomr/core/table.hpp>
 #include <zoomr/policy/any_policy_of.hpp>
 
+#include <memory>    // std::make_unique, std::unique_ptr
 #include <optional>  // std::optional
+#include <utility>   // std::move
 
 namespace zoomr::inline v0::detail {
 
-/// Everything but the public calls. After construction nothing is allocated, and `arrays` and `on_device` stay as they
-/// are: graphs hold copies of their addresses.
-template <class Policy, class T>
-struct device_core {
-  any_policy_of<Policy> host_policy;
-  const Policy& policy = host_policy.value;  // the same, for kernels
+/// What a cache has whatever its policy is, but the public calls. After construction nothing is allocated, and arrays
+/// and `on_device` stay as they are: graphs hold copies of their addresses.
+template <class T>
+struct any_device_core {
+ private:
+  std::unique_ptr<const any_policy> kept_policy;
+
+ public:
+  const any_policy& policy = *kept_policy;
   config limits;
   cache_sizes sizes;
-  device_arrays<Policy, T> arrays;
   voter_table voters;  // empty, unless some heads vote
   page_stock stock;
   table<device_sequence> states;  // [sequences]
@@ -45,79 +49,15 @@ struct device_core {
   constant_copies constants;          // tables of the engine's, as they were given to the constructor
   home_device home;
 
-  /// Carves `memory`, and enqueues on `stream` the clearing of what must be zero before the first step: `arrived`,
-  /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
-  device_core(const shape& model, const Policy& policy_value, const config& settings, index_t splits, void* memory,
-              stream_ref stream, void* details)
-      : host_policy(policy_value),
-        limits(settings),
-        sizes(sized(model, host_policy, settings, splits)),
-        voters(model, host_policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0,
-               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
-        stock(sizes.in_engine ? 0 : sizes.pages),
-        step(model, settings, host_policy.segment),
-        listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},
-        uploads(sizes) {
-    if (model.values_in_keys) limits.value_scale = limits.key_scale;
-    carver block(memory);
-    carve(arrays, block, sizes, on_device);
-    if (sizes.tiered) {
-      arrays.pool = static_cast<T*>(details);
-      arrays.arena.clear(stream);
-      if (prefetches(host_policy, model)) beside.emplace();
-    }
-    if (sizes.in_engine) copy_engine_layers(*this, stream);
-    arrays.clear_counters(stream);
-    if constexpr (hears_voters<Policy>) {
-      arrays.voting.gate = voters.gate();
-      arrays.voting.forget_masses(0, sizes.sequences, stream);
-    }
-    states.reserve(settings.max_sequences);
-    for (index_t s = 0; s < settings.max_sequences; ++s) {
-      states.emplace_back(host_policy, settings.max_tokens, sizes.sequence_pages, sizes.segments);
-      states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
-      states.back().heard = sizes.voting.heard;
-    }
-  }
+  any_device_core(const any_device_core&) = delete;
+  any_device_core& operator=(const any_device_core&) = delete;
+  virtual ~any_device_core() = default;
 
-  /// Device memory that such a cache needs.
-  static byte_count bytes_of(const cache_sizes& cache) {
-    carver count;
-    device_arrays<Policy, T> uncarved;
-    step_table_values<device_table> uncarved_tables;
-    carve(uncarved, count, cache, uncarved_tables);
-    return count.used();
-  }
-
-  /// @throws precondition_error if a tier is too small
-  static cache_sizes sized(const shape& model, const any_policy& policy, const config& limits, index_t splits) {
-    using placement = decltype(Policy::placement);
-    constexpr pages_in place = tiered_placement<placement>         ? pages_in::tiers
-                               : pool_of<placement, T>::owns_pages ? pages_in::pool
-                                                                   : pages_in::engine;
-    cache_sizes result(model, policy, limits, splits, place);
-    if (result.tiered) {
-      const byte_count beside_arena = bytes_of(result) + device_arena<T>::tables * carver::alignment;
-      result.size_arena(limits.tiers, beside_arena, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
-    }
-    return result;
-  }
-
-  /// What a layer will read comes while the one before is attended.
-  static bool prefetches(const any_policy& policy, const shape& model) {
-    return policy.placement.prefetch && model.layers > 1;
-  }
+  /// What kernels of any policy know.
+  virtual common_arrays<T>& common() = 0;
 
   device_sequence& state(index_t id) { return states[id]; }
   device_sequence& state_of(const planned_item& item) { return state(item.seq); }
-
-  /// Keys and values of a layer, by slot of the pool.
-  paged_layer<T> layer(index_t layer) const {
-    if (!sizes.in_engine) return arrays.layer(layer);
-    const engine_memory& engine = limits.engine;
-    void* const values = sizes.model.values_in_keys ? engine.keys[layer] : engine.values[layer];
-    return sizes.pages_at(static_cast<T*>(engine.keys[layer]), static_cast<T*>(values));
-  }
 
   /// Gives back the pages after the committed tokens; those of an engine are forgotten.
   void trim(device_sequence& trimmed) {
@@ -130,11 +70,11 @@ struct device_core {
   }
 
   /// Forgets a sequence that is closed.
-  void clear(device_sequence& closing) { closing.forget_everything(host_policy.segment), trim(closing); }
+  void clear(device_sequence& closing) { closing.forget_everything(policy.segment), trim(closing); }
 
   /// @throws error(rollback_depth) if what the sequence was at position `to` is no longer kept
   void expect_known(const device_sequence& sequence, index_t to) const {
-    expect_rollback(host_policy, sequence, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
+    expect_rollback(policy, sequence, to, limits, sizes.records > 0 || sizes.voting.heard > 0,
                     !sizes.persists || sequence.reaches(to));
   }
   /// Forgets the tokens from position `to` on. Nothing is enqueued: what the device has of them is not read any more,
@@ -147,7 +87,7 @@ struct device_core {
       going_back.reopen_prompt(to, limits.rollback_depth());
     }
     going_back.reopen_later_prompt(to, limits.rollback_depth());
-    going_back.go_back(host_policy.segment, to, host_policy.evict.spacing());
+    going_back.go_back(policy.segment, to, policy.evict.spacing());
     going_back.known_segments = (std::min)(going_back.known_segments, going_back.segment_count());
     while (!going_back.choices.empty() && going_back.choices.back().position >= to) going_back.choices.pop_back();
     trim(going_back);
@@ -174,7 +114,7 @@ struct device_core {
   index_t kept_of_prompt(const planned_item& item) const {
     if (sizes.kept == 0 || !item.prompt_ends) return 0;
     const device_sequence& sequence = states[item.seq];
-    const index_t end = item.first + item.tokens, kept = kept_after_prompt(host_policy, sequence, end);
+    const index_t end = item.first + item.tokens, kept = kept_after_prompt(policy, sequence, end);
     return kept < sequence.slot_end(end) ? kept : 0;
   }
 
@@ -234,24 +174,114 @@ struct device_core {
     if (accepted == 0) return;
     sequence.know_segments();
     sequence.known_pages = item.pages;
-    commit_tokens(host_policy.segment, sequence, item, step.first_tokens(item, accepted), limits.rollback_depth());
-    if (item.prompt || hears_voters<Policy>) {
+    commit_tokens(policy.segment, sequence, item, step.first_tokens(item, accepted), limits.rollback_depth());
+    if (item.prompt || sizes.voting.heard > 0) {
       sequence.remember_queries(item.first, item.observed || !item.prompt, sizes.remembered);
     }
-    free_pages(host_policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
-    item.due = due_eviction(host_policy, limits, sizes.kept, sizes.noted, sizes.carried > 0, sequence, sequence.sums,
-                            item.prompt);
+    free_pages(policy, limits, sequence, sizes.in_engine ? nullptr : &stock);
+    item.due =
+        due_eviction(policy, limits, sizes.kept, sizes.noted, sizes.carried > 0, sequence, sequence.sums, item.prompt);
     if (item.prompt || item.goes_on() || item.due.kept > 0) {
       list_closings(step_table::commit, item.seq);
       sequence.know_segments();
     }
-    const bool at_commit = item.chooses_at_commit(accepted, hears_voters<Policy>);
+    const bool at_commit = item.chooses_at_commit(accepted, sizes.voting.heard > 0);
     if (!at_commit && (!item.chooses || accepted < item.tokens)) return;
     if (at_commit) listed[step_table::commit].tokens.push_back(choice_at_commit(*this, item));
     sequence.activate({item.first + accepted - 1, item.place}, sizes.ring);
   }
 
+ protected:
+  any_device_core(const shape& model, std::unique_ptr<const any_policy>&& owned, const config& settings,
+                  const cache_sizes& cache)
+      : kept_policy(std::move(owned)),
+        limits(settings),
+        sizes(cache),
+        voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0,
+               {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
+        stock(sizes.in_engine ? 0 : sizes.pages),
+        step(model, settings, policy.segment),
+        listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},
+        uploads(sizes) {
+    if (model.values_in_keys) limits.value_scale = limits.key_scale;
+    states.reserve(settings.max_sequences);
+    for (index_t s = 0; s < settings.max_sequences; ++s) {
+      states.emplace_back(policy, settings.max_tokens, sizes.sequence_pages, sizes.segments);
+      states.back().choices.reserve(static_cast<std::size_t>(sizes.ring) + 1);
+      states.back().heard = sizes.voting.heard;
+    }
+  }
+};
+
+/// The same, and what is of the policy.
+template <class Policy, class T>
+struct device_core final : any_device_core<T> {
+  const Policy& kernel_policy = static_cast<const any_policy_of<Policy>&>(this->policy).value;  // as kernels receive it
+  device_arrays<Policy, T> arrays;
+  using any_device_core<T>::sizes, any_device_core<T>::limits;
+
+  /// Carves `memory`, and enqueues on `stream` the clearing of what must be zero before the first step: `arrived`,
+  /// `scored`, and the tables of an arena. Nothing else on the device is cleared.
+  device_core(const shape& model, const Policy& value, const config& settings, index_t splits, void* memory,
+              stream_ref stream, void* details)
+      : device_core(model, std::make_unique<const any_policy_of<Policy>>(value), settings, splits) {
+    carver block(memory);
+    carve(arrays, block, sizes, this->on_device);
+    if (sizes.tiered) {
+      arrays.pool = static_cast<T*>(details);
+      arrays.arena.clear(stream);
+      if (prefetches(this->policy, model)) this->beside.emplace();
+    }
+    if (sizes.in_engine) copy_engine_layers(*this, stream);
+    arrays.clear_counters(stream);
+    if constexpr (hears_voters<Policy>) {
+      arrays.voting.gate = this->voters.gate();
+      arrays.voting.forget_masses(0, sizes.sequences, stream);
+    }
+  }
+
+  common_arrays<T>& common() override { return arrays; }
+
+  /// Device memory that such a cache needs.
+  static byte_count bytes_of(const cache_sizes& cache) {
+    carver count;
+    device_arrays<Policy, T> uncarved;
+    step_table_values<device_table> uncarved_tables;
+    carve(uncarved, count, cache, uncarved_tables);
+    return count.used();
+  }
+
+  /// @throws precondition_error if a tier is too small
+  static cache_sizes sized(const shape& model, const any_policy& policy, const config& limits, index_t splits) {
+    using placement = decltype(Policy::placement);
+    constexpr pages_in place = tiered_placement<placement>         ? pages_in::tiers
+                               : pool_of<placement, T>::owns_pages ? pages_in::pool
+                                                                   : pages_in::engine;
+    cache_sizes result(model, policy, limits, splits, place);
+    if (result.tiered) {
+      const byte_count beside_arena = bytes_of(result) + device_arena<T>::tables * carver::alignment;
+      result.size_arena(limits.tiers, beside_arena, result.arena_page_bytes(sizeof(T), device_arena<T>::frame_bytes));
+    }
+    return result;
+  }
+
+  /// What a layer will read comes while the one before is attended.
+  static bool prefetches(const any_policy& policy, const shape& model) {
+    return policy.placement.prefetch && model.layers > 1;
+  }
+
+  /// Keys and values of a layer, by slot of the pool.
+  paged_layer<T> layer(index_t layer) const {
+    if (!sizes.in_engine) return arrays.layer(layer);
+    const engine_memory& engine = limits.engine;
+    void* const values = sizes.model.values_in_keys ? engine.keys[layer] : engine.values[layer];
+    return sizes.pages_at(static_cast<T*>(engine.keys[layer]), static_cast<T*>(values));
+  }
+
  private:
+  device_core(const shape& model, std::unique_ptr<const any_policy>&& owned, const config& settings, index_t splits)
+      : any_device_core<T>(model, std::move(owned), settings, sized(model, *owned, settings, splits)) {}
+
   // The tables come first in memory; the arrays name that of the first pass until a pass names its own.
   static void carve(device_arrays<Policy, T>& arrays, carver& from, const cache_sizes& cache,
                     step_table_values<device_table>& tables) {

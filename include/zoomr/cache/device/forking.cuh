@@ -131,16 +131,24 @@ __global__ void copy_choices_kernel(common_arrays<T> a, choices_to_copy copy) {
   if (threadIdx.x == 0) a.rows[at] = {levels, active.cut_segment, active.cut_tokens};
 }
 
+/// Loads what forks, and new tables of an engine's pages, launch.
+template <class T>
+void load_forking() {
+  load_kernel(set_pages_kernel<T>);
+  load_kernel(copy_arrays_kernel<T>);
+  load_kernel(copy_choices_kernel<T>);
+}
+
 /// Enters all pages of one sequence on the device.
 /// @cost  a launch for each 512 of them
-template <class Policy, class T>
-void set_pages(const device_core<Policy, T>& core, index_t sequence, view<const index_t> pages, stream_ref stream) {
+template <class T>
+void set_pages(any_device_core<T>& core, index_t sequence, view<const index_t> pages, stream_ref stream) {
   some_pages part;
   part.sequence = sequence;
   for (; part.first < pages.size(); part.first += part.count) {
     part.count = (std::min)(some_pages::most, pages.size() - part.first);
     std::copy_n(pages.begin() + part.first, part.count, part.pages);
-    launch({dim3(1), dim3(copy_threads)}, stream, set_pages_kernel<T>, core.arrays, part);
+    launch({dim3(1), dim3(copy_threads)}, stream, set_pages_kernel<T>, core.common(), part);
   }
 }
 

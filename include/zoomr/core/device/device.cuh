@@ -7,6 +7,7 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/storage.hpp>
 
+#include <atomic>       // std::atomic
 #include <type_traits>  // std::is_same_v
 
 #if defined(ZOOMR_SIMT)
@@ -22,11 +23,14 @@ namespace zoomr::inline v0 {
 inline constexpr index_t warp_lanes = 32;
 inline constexpr unsigned all_lanes = 0xffffffffu;  // the mask of shuffles in which each thread of a warp takes part
 
+class early_kernel;
+
 /// How a kernel is started. Kernels are compiled for one number of threads or read blockDim; shared memory is static.
 struct launch_shape {
   dim3 grid;
   dim3 block;
-  bool early = false;  // its blocks may be there before the launch in front of it is done: they wait themselves
+  early_kernel* early =
+      nullptr;  // its blocks may be there before the launch in front of it is done: they wait themselves
 };
 
 /// mma_16x8x16 in plain arithmetic, for devices whose tensor cores do not have these types. Blocks have one dimension.
@@ -70,11 +74,19 @@ inline void wait_for_earlier_launches() {}
 inline void let_next_launch_begin() {}
 inline float load_shared_by_blocks(const float* from) { return *from; }
 
+class early_kernel {};
+/// The shim has loaded all; it notes which kernels are said to be, for tests.
+template <class... Parameters>
+void load_kernel(void (*kernel)(Parameters...), early_kernel* = nullptr) {
+  simt::loaded_kernels.insert(reinterpret_cast<const void*>(kernel));
+}
+
 /// Enqueues a kernel on a queue of the shim, which runs it in the host's thread when its turn comes: with the
 /// threads of a block as fibers, one block after the other.
 template <class... Parameters, class... Arguments>
 void launch(launch_shape shape, stream_ref stream, void (*kernel)(Parameters...), Arguments... arguments) {
   simt::must_be_possible(shape.grid, shape.block);
+  simt::launched_kernels.insert(reinterpret_cast<const void*>(kernel));
   simt::enqueue(stream, [=] { simt::run(shape.grid, shape.block, [&] { kernel(arguments...); }); });
 }
 
@@ -196,15 +208,40 @@ inline int current_device() {
   return device;
 }
 
-namespace detail {
-/// The kernel waits for the launch in front of it: it was compiled for devices that can begin early. On such a device,
-/// but compiled for an older one, it has no such instruction.
+/// A kernel that may be launched early: whether it waits for the launch in front of it, on each device. It does where
+/// it was compiled for devices that can begin early. On such a device, but compiled for an older one, it has no such
+/// instruction.
+class early_kernel {
+ public:
+  /// @cost  on the first 64 devices CUDA is asked once for each, by `load_kernel` or with its first launch
+  template <class... Parameters>
+  bool waits_itself(void (*kernel)(Parameters...)) {
+    const int device = current_device();
+    const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+    if ((known_.load(std::memory_order_acquire) & bit) != 0) return (waits_.load(std::memory_order_relaxed) & bit) != 0;
+    cudaFuncAttributes compiled{};
+    const bool waits = cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
+    if (waits) waits_.fetch_or(bit, std::memory_order_relaxed);
+    known_.fetch_or(bit, std::memory_order_release);
+    return waits;
+  }
+
+ private:
+  std::atomic<std::uint64_t> known_{0}, waits_{0};  // a bit for each device
+};
+
+/// Loads a kernel on the current device, so that no launch does: one that loads its kernel takes longer, and may wait
+/// for the device.
+/// @param early  asked too, if the kernel may be launched so
+/// @throws error(device) if it cannot be loaded
+/// @cost   once for a kernel and device: to copy its code there; then a call of CUDA's runtime
+/// @source CUDA programming guide, lazy loading: a kernel is loaded when it is first used or asked for
 template <class... Parameters>
-bool waits_itself(void (*kernel)(Parameters...)) {
-  cudaFuncAttributes compiled{};
-  return cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
+void load_kernel(void (*kernel)(Parameters...), early_kernel* early = nullptr) {
+  cudaFuncAttributes loaded{};
+  expect_success(cudaFuncGetAttributes(&loaded, kernel), "a kernel could not be loaded");
+  if (early != nullptr) early->waits_itself(kernel);
 }
-}  // namespace detail
 
 /// Enqueues a kernel and does not wait for it. Arguments are copied by the call; what views and pointers among them
 /// name must live until the kernel has run. A fault within the kernel shows in a later call. What an earlier call of
@@ -219,7 +256,7 @@ void launch(launch_shape shape, stream_ref stream, void (*kernel)(Parameters...)
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.stream = stream;
-  if (shape.early && detail::waits_itself(kernel)) {
+  if (shape.early != nullptr && shape.early->waits_itself(kernel)) {
     config.attrs = &early;
     config.numAttrs = 1;
   }

@@ -33,7 +33,24 @@ struct choice_launches : device_pass<Policy, T> {
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
 
   /// A second pass reads what the first has chosen, unless only another group of layers needs it.
-  bool chooses_in_pass() const { return table != step_table::second_pass || chooses_for_next_tokens(core.host_policy); }
+  bool chooses_in_pass() const { return table != step_table::second_pass || chooses_for_next_tokens(core.policy); }
+
+  /// As device_launches::load.
+  template <class Number>
+  void load() const {
+    load_kernel(layer_kernel<HeadDim, Group, Policy, T, Number>);
+    if constexpr (reads_summaries<Policy>) {
+      load_kernel(summarize_kernel<Policy, T>);
+      load_kernel(layer_kernel<HeadDim, Group, Policy, T, float>);
+    }
+    if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) load_kernel(begin_kernel<Policy, T>);
+    if constexpr (hears_voters<Policy>) {
+      voters().template load<Number>();
+    } else if constexpr (Policy::selects) {
+      load_kernel(choose_for_all_kernel<Policy, T>);
+      load_kernel(remember_kernel<T, Number>);
+    }
+  }
 
   /// Summarises the segments that the table lists. A graph covers three for each token.
   /// @cost  1 launch, or none
@@ -42,7 +59,7 @@ struct choice_launches : device_pass<Policy, T> {
       const index_t closings = fixed ? 3 * core.sizes.decode_tokens : core.listed[table].counts().closings;
       if (closings == 0) return;
       launch({grid(std::min<index_t>(closings, 1024), core.sizes.model.kv_lanes()), dim3(summarize_threads)}, stream,
-             summarize_kernel<Policy, T>, core.policy, arrays(), core.limits.key_scale.all);
+             summarize_kernel<Policy, T>, core.kernel_policy, arrays(), core.limits.key_scale.all);
     }
   }
 
@@ -58,7 +75,7 @@ struct choice_launches : device_pass<Policy, T> {
         arrays_of_item.resummarize = {item.seq, state.segment_count(), core.held(state)};
         launch({grid(std::min<index_t>(state.segment_count(), 1024), core.sizes.model.kv_lanes()),
                 dim3(summarize_threads)},
-               stream, summarize_kernel<Policy, T>, core.policy, arrays_of_item, core.limits.key_scale.all);
+               stream, summarize_kernel<Policy, T>, core.kernel_policy, arrays_of_item, core.limits.key_scale.all);
       }
     }
   }
@@ -67,8 +84,8 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  1 launch, or none
   void begin(stream_ref stream) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
-      if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, stream, begin_kernel<Policy, T>, core.policy, arrays());
+      if (deciding == 0 || !for_all(core.kernel_policy) || !chooses_in_pass()) return;
+      launch({grid(deciding), dim3(choose_threads)}, stream, begin_kernel<Policy, T>, core.kernel_policy, arrays());
     }
   }
   /// Behind the last layer, where one choice serves all layers.
@@ -77,8 +94,9 @@ struct choice_launches : device_pass<Policy, T> {
     if constexpr (hears_voters<Policy>) {
       if (deciding > 0 && chooses_in_pass()) voters().choose(stream);
     } else if constexpr (Policy::selects) {
-      if (deciding == 0 || !for_all(core.policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, stream, choose_for_all_kernel<Policy, T>, core.policy, arrays());
+      if (deciding == 0 || !for_all(core.kernel_policy) || !chooses_in_pass()) return;
+      launch({grid(deciding), dim3(choose_threads)}, stream, choose_for_all_kernel<Policy, T>, core.kernel_policy,
+             arrays());
     }
   }
 
@@ -103,7 +121,7 @@ struct choice_launches : device_pass<Policy, T> {
   template <class Number>
   void choose(const layer_inputs<Number>& in, range_use use, stream_ref stream) const {
     const bool attends = use == range_use::attention;
-    launch_layer<HeadDim, Group>(core.policy, arrays(), in, scores(in.layer), attends, deciding, stream);
+    launch_layer<HeadDim, Group>(core.kernel_policy, arrays(), in, scores(in.layer), attends, deciding, stream);
   }
 
   /// Makes the choices of the commit: where a prompt has ended, or one has waited for an item that was passed whole.
@@ -133,7 +151,8 @@ struct choice_launches : device_pass<Policy, T> {
   // A choice for all layers is made by all.
   bool scores(index_t layer) const {
     if constexpr (!reads_summaries<Policy>) return false;
-    return chooses_in_pass() && deciding > 0 && (layer >= core.policy.zone.dense_layers || for_all(core.policy));
+    return chooses_in_pass() && deciding > 0 &&
+           (layer >= core.kernel_policy.zone.dense_layers || for_all(core.kernel_policy));
   }
 };
 

@@ -36,7 +36,7 @@ struct observing_layer {
   /// Copies keys of the KV lanes' first slots, for an evictor that reads them; does nothing for others.
   /// @cost  1 launch
   void copy_keys(index_t slots, stream_ref stream) const {
-    if constexpr (decltype(core.policy.evict)::reads_keys) {
+    if constexpr (decltype(core.kernel_policy.evict)::reads_keys) {
       const dim3 grid(static_cast<unsigned>(std::min<index_t>(slots, 256)), static_cast<unsigned>(model().kv_heads));
       launch({grid, dim3(static_cast<unsigned>(HeadDim))}, stream, &copy_keys_kernel<HeadDim, T>, arrays, sequence,
              layer, slots, core.limits.key_scale.all);
@@ -51,7 +51,7 @@ struct observing_layer {
   template <class Number>
   void update_importance(view<const Number, 3> queries, index_t first_row, token_range positions,
                          index_t observed_together, index_t summed, index_t from, index_t to, stream_ref stream) const {
-    using evictor_type = decltype(core.policy.evict);
+    using evictor_type = decltype(core.kernel_policy.evict);
     observing_queries<T, Number> batch;
     batch.queries = queries;
     batch.group = model().group();
@@ -74,7 +74,8 @@ struct observing_layer {
       const logit_rule& rule = core.limits.logits;
       const kv_lanes_type kv_lanes{arrays, positions.first, slot_end(observed_together), rule.scale};
       launch({dim3(static_cast<unsigned>(model().heads)), dim3(keep_threads)}, stream,
-             &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.policy.evict, batch, kv_lanes);
+             &update_importance_kernel<evictor_type, T, Number, kv_lanes_type>, core.kernel_policy.evict, batch,
+             kv_lanes);
     } else {
       observe(batch, stream);
     }
@@ -90,14 +91,15 @@ struct observing_layer {
     kv_lanes_to_choose<T> kv_lanes;
     kv_lanes.a = arrays;
     kv_lanes.received = arrays.eviction.sums_of(sequence, layer, half, slots);
-    kv_lanes.scored = slots - core.policy.evict.safe(slots);
+    kv_lanes.scored = slots - core.kernel_policy.evict.safe(slots);
     kv_lanes.queries = queries;
-    kv_lanes.first = (std::max)(pinned(), core.policy.zone.sinks);
+    kv_lanes.first = (std::max)(pinned(), core.kernel_policy.zone.sinks);
     kv_lanes.kept = kept;
     kv_lanes.stride = stride;
     kv_lanes.kept_each = kept_each;
     launch({dim3(static_cast<unsigned>(model().kv_heads)), dim3(keep_threads)}, stream,
-           &choose_kept_kernel<decltype(core.policy.evict), decltype(kv_lanes)>, core.policy.evict, kv_lanes);
+           &choose_kept_kernel<decltype(core.kernel_policy.evict), decltype(kv_lanes)>, core.kernel_policy.evict,
+           kv_lanes);
   }
 
   /// Moves together what the KV lanes of `layers` layers from this one on keep.
@@ -130,8 +132,33 @@ struct observing_layer {
   }
 
   // While the first prompt comes nothing of it is pinned: where zones pin it, its queries are not observed.
-  index_t pinned() const { return core.state(sequence).pinned(core.host_policy.zone); }
+  index_t pinned() const { return core.state(sequence).pinned(core.policy.zone); }
 };
+
+/// As device_launches::load, of an evictor that observes queries of `Number`.
+template <index_t HeadDim, class Policy, class T, class Number>
+void load_observation() {
+  using evictor_type = decltype(Policy::evict);
+  if constexpr (importance_updater<evictor_type>) {
+    load_kernel(update_importance_kernel<evictor_type, T, Number, lanes_to_update<T>>);
+  } else {
+    load_kernel(find_largest_kernel<HeadDim, T, Number>);
+    load_kernel(add_weights_kernel<HeadDim, T, Number>);
+    load_kernel(add_shares_kernel<HeadDim, T, Number>);
+  }
+}
+template <index_t HeadDim, class Policy, class T, class Number>
+void load_eviction() {
+  using evictor_type = decltype(Policy::evict);
+  load_observation<HeadDim, Policy, T, Number>();
+  load_observation<HeadDim, Policy, T, float>();  // those that are remembered
+  if constexpr (evictor_type::reads_keys) load_kernel(copy_keys_kernel<HeadDim, T>);
+  load_kernel(choose_kept_kernel<evictor_type, kv_lanes_to_choose<T>>);
+  load_kernel(compact_kernel<HeadDim, T>);
+  load_kernel(note_kernel<T, Number>);
+  load_kernel(remember_chunk_kernel<T, Number>);
+  load_kernel(commit_chunk_kernel<T>);
+}
 
 /// Remembers, until commit, the last queries of a chunk of a prompt in one layer: eviction may observe them at the
 /// prompt's end, which is still to come.
@@ -165,7 +192,7 @@ void observe_later_chunk(device_core<Policy, T>& core, const common_arrays<T>& a
   if (core.sizes.carried == 0) return;
   const device_sequence& state = core.state(item.seq);
   const carried_sums& sums = state.sums;
-  const index_t end = item.first + item.tokens, first = state.last_eviction(core.policy.evict.every);
+  const index_t end = item.first + item.tokens, first = state.last_eviction(core.kernel_policy.evict.every);
   const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, core.held(state)};
   if (first < item.first) {
     observer.update_importance(view<const float, 3>(arrays.eviction.noted_of(item.seq, layer)),
@@ -189,18 +216,18 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
     remember_queries(core, arrays, item, layer, queries, stream);
     if (!core.observes(item)) continue;
     if (!core.state(item.seq).in_first_prompt()) {
-      if constexpr (decltype(core.policy.evict)::accumulates) {
+      if constexpr (decltype(core.kernel_policy.evict)::accumulates) {
         observe_later_chunk<HeadDim>(core, arrays, item, layer, queries, stream);
       }
       continue;
     }
     const index_t end = item.first + item.tokens;
-    const index_t first = core.sizes.carried > 0 ? item.first : end - core.policy.evict.observed(end);
+    const index_t first = core.sizes.carried > 0 ? item.first : end - core.kernel_policy.evict.observed(end);
     const index_t begin = (std::max)(first, item.first);
     const carried_sums& sums = core.state(item.seq).sums;
     const observing_layer<HeadDim, Policy, T> observer{core, arrays, item.seq, layer, {}};
     // An evictor that updates importance itself reads keys at each query, others only when they rate, at the end.
-    if (importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
+    if (importance_updater<decltype(core.kernel_policy.evict)>) observer.copy_keys(end, stream);
     if (first < begin) {
       observer.update_importance(view<const float, 3>(arrays.eviction.prompted_of(item.seq, layer)),
                                  first % core.sizes.remembered, {first, begin}, first, 0, sums.half, 1 - sums.half,
@@ -210,7 +237,7 @@ void observe_prompts(device_core<Policy, T>& core, const common_arrays<T>& array
                                first < begin ? begin : sums.slots, sums.half, 1 - sums.half, stream);
     const index_t kept = core.kept_of_prompt(item);
     if (kept == 0) continue;
-    if (!importance_updater<decltype(core.policy.evict)>) observer.copy_keys(end, stream);
+    if (!importance_updater<decltype(core.kernel_policy.evict)>) observer.copy_keys(end, stream);
     observer.choose(end, kept, end - first, 1 - sums.half,
                     arrays.eviction.kept_of(item.seq, layer * core.sizes.model.kv_heads, kept).data(), core.sizes.kept,
                     stream);

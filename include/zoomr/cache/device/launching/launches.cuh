@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L6. What a step enqueues: the kernels' launches, part by part. `device_step` calls them, in this order: `upload`,
-// `update_index` and `choices().begin` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
+// `update_index` and `begin_choices` when a step starts; `append`, `see` and `attend` in each layer; `evict_tokens`
 // and `after_commit` in its commit. All go to the stream that the caller gives; nothing waits for the device.
 //
 // Until the stream has passed them the caller leaves keys, values, queries and outputs alone, and the host the pinned
@@ -29,6 +29,27 @@ struct device_launches : device_pass<Policy, T> {
   choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, table, deciding, in_prompt, fixed}; }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, table, deciding, in_prompt, fixed}; }
 
+  /// Loads all kernels that steps and forks launch, if queries are of `Number`.
+  template <class Number>
+  void load() const {
+    load_kernel(copy_shared_pages_kernel<T>);
+    load_kernel(prepare_kernel<T>);
+    load_kernel(append_kernel<T, Number>);
+    load_kernel(list_own_slots_kernel<T>);
+    load_kernel(list_slots_kernel<T>);
+    choices().template load<Number>();
+    fetching().load();
+    load_forking<T>();
+    if constexpr (decltype(Policy::evict)::observes) load_eviction<HeadDim, Policy, T, Number>();
+    if (core.sizes.decode_tiles == 0) {
+      load_rows<Group, Number, chosen_rows<T, tiered>>();
+    } else {
+      load_kernel(query_tile_kernel<T>);
+      load_rows<tile_row_heads, Number, shared_rows<T, tiered>>();
+    }
+    load_rows<tile_row_heads, Number, prompt_rows<T, tiered>>();
+  }
+
   /// Sends the pass's table, and copies the pages that it lists.
   /// @cost  a copy, and 1 launch if pages are shared that the step writes
   void upload(stream_ref stream) const {
@@ -45,6 +66,10 @@ struct device_launches : device_pass<Policy, T> {
     launch({grid(8), dim3(plain_threads)}, stream, prepare_kernel<T>, arrays());
     choices().summarize(stream);
   }
+
+  /// Begins the choices of all layers together.
+  /// @cost  1 launch, or none
+  void begin_choices(stream_ref stream) const { choices().begin(stream); }
 
   /// Remembers a layer's queries [tokens, heads, head_dim], for evictions and choices, and scores for the latter. It
   /// comes after `append`, since observed queries see the keys of their own tokens.
@@ -137,6 +162,17 @@ struct device_launches : device_pass<Policy, T> {
                            core.sizes.splits, stream);
   }
 
+  bool plain_logits() const { return core.limits.logits.plain() && core.arrays.sinks == nullptr; }
+  template <index_t Heads, class Number, class Rows>
+  void load_rows() const {
+    using details = decltype(fetching().stored(std::declval<common_arrays<T>&>(), 0));
+    if (plain_logits()) {
+      load_gather<T, HeadDim, Heads, gather_task<T, Number, Rows, scaled_logits, details>, Values>();
+    } else {
+      load_gather<T, HeadDim, Heads, gather_task<T, Number, Rows, layer_logits, details>, Values>();
+    }
+  }
+
   /// Attends for `rows`, with `splits` blocks for each. Launches of one stream share `partial` and `arrived`: each has
   /// read what it has written before the next begins.
   /// @tparam Heads  of a row
@@ -147,7 +183,7 @@ struct device_launches : device_pass<Policy, T> {
     const logit_rule& rule = core.limits.logits;
     const float scale = rule.scale > 0.0f ? rule.scale : 1.0f / std::sqrt(static_cast<float>(HeadDim));
     const common_arrays<T>& a = core.arrays;
-    if (rule.plain() && a.sinks == nullptr) {
+    if (plain_logits()) {
       gather<Heads>(scaled_logits{scale}, layer, queries, out, lse, rows, splits, stream, early);
     } else {
       const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + std::int64_t{layer} * core.sizes.model.heads;
@@ -205,6 +241,29 @@ struct device_launches : device_pass<Policy, T> {
     choices().summarize_again(stream);
     choices().choose_at_commit(stream);
   }
+};
+
+/// By which a step of one kind of cache enqueues. Steps of any kind have another launcher (any_device_cache.cuh).
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+struct device_launcher {
+  using storage = T;
+  static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
+  static constexpr bool may_be_tiered = tiered;
+  static constexpr bool in_engine = !pool_of<decltype(Policy::placement), T>::owns_pages;
+
+  /// work(launches) with those of a pass; the other arguments are those of `device_pass`.
+  template <class Work>
+  void enqueue(any_device_core<T>& core, step_table table, index_t deciding, index_t in_prompt, bool fixed,
+               Work work) const {
+    work(device_launches<Policy, T, HeadDim, Group, Values>{typed(core), table, deciding, in_prompt, fixed});
+  }
+  /// As detail::copy_sequence.
+  void copy_sequence(any_device_core<T>& core, index_t from, index_t to, stream_ref stream) const {
+    detail::copy_sequence(typed(core), from, to, stream);
+  }
+
+ private:
+  static device_core<Policy, T>& typed(any_device_core<T>& core) { return static_cast<device_core<Policy, T>&>(core); }
 };
 
 }  // namespace zoomr::inline v0::detail

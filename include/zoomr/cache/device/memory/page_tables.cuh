@@ -33,8 +33,8 @@ void copy_engine_layers(Core& core, stream_ref stream) {
 template <class Core>
 void take_pages_to_write(Core& core) {
   const auto& items = core.step.items;
-  const shared_writes<device_item, device_sequence> shared{core.host_policy, core.limits, false,
-                                                           core.stock,       items,       core.states};
+  const shared_writes<device_item, device_sequence> shared{core.policy, core.limits, false,
+                                                           core.stock,  items,       core.states};
   take_pages(core.stock, items, core.states, shared.count(), [&] {
     for (std::size_t i = 0; core.stock.any_shared() && i < items.size(); ++i) {
       shared.each(i, 0, [&](device_sequence& state, index_t at) {

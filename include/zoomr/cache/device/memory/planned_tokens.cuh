@@ -36,7 +36,7 @@ device_token token_for(Core& core, const device_item& item, const planned_token&
   token.prompt = item.prompt;
   token.noted = item.chooses_at_commit(item.tokens, false) && last;
   token.dense = item.prompt || position < core.limits.min_sparse_context || known.action == refresh_action::everything;
-  const bool chosen = second_pass && !chooses_for_next_tokens(core.host_policy);
+  const bool chosen = second_pass && !chooses_for_next_tokens(core.policy);
   if (chosen && item.chooses) token.reads = item.place;
   if (!chosen && !item.prompt && item.chooses && last) token.chooses = item.place;
   return token;
@@ -50,7 +50,7 @@ template <class Core>
 device_token choice_at_commit(Core& core, const device_item& item) {
   device_sequence& sequence = core.state(item.seq);
   const index_t position = sequence.tokens() - 1;
-  const index_t open_begin = core.host_policy.segment.open_begin(sequence.segmenting.data());
+  const index_t open_begin = core.policy.segment.open_begin(sequence.segmenting.data());
   device_token token;
   token.sequence = token.row = item.seq;
   token.position = position;

@@ -98,7 +98,7 @@ class choice_move {
   }
   // Layers that never choose have rows, where each layer has its own; nothing writes them.
   index_t first_chosen_row() const {
-    const bool for_all = device_.host_policy.aggregate.per == scope::sequence;
+    const bool for_all = device_.policy.aggregate.per == scope::sequence;
     return for_all ? 0 : device_.policy.zone.dense_layers * device_.sizes.layer_rows;
   }
 

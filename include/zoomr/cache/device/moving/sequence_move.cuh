@@ -26,6 +26,11 @@ struct cache_access {
   static Core& core(cache_base<Core>& cache) {
     return *cache.core_;
   }
+  /// That of a device cache with this policy.
+  template <class Policy, class T>
+  static auto& typed(cache_base<any_device_core<T>>& cache) {
+    return static_cast<device_core<Policy, T>&>(*cache.core_);
+  }
   template <class Core>
   static auto& unused(cache_base<Core>& cache, sequence seq) {
     return cache.expect_unused(seq);
@@ -54,7 +59,7 @@ class sequence_move : choice_move<Policy, T> {
     device.home.expect_current("to_host, to_device");
     text_collector of_host, of_device;
     host.policy.write_text(of_host);
-    device.host_policy.write_text(of_device);
+    device.policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
     ZOOMR_EXPECTS(host.sizes.model == device.sizes.model, "a sequence moves only between caches of the same model");
     ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&

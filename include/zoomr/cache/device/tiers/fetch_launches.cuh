@@ -30,6 +30,17 @@ struct fetch_launches : device_pass<Policy, T> {
 
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
 
+  /// As device_launches::load.
+  void load() const {
+    if constexpr (tiered) {
+      load_kernel(ask_for_pages_kernel<T>);
+      load_kernel(expect_pages_kernel<Policy, T>);
+      load_kernel(count_frames_kernel<T>);
+      load_kernel(give_frames_kernel<T>);
+      load_kernel(fetch_pages_kernel<T>);
+    }
+  }
+
   /// Brings what the layer's rows read to the arena of a tiered placement. Attention must follow on the same stream.
   /// @cost  4 launches, 2 if the plan fetches nothing
   void fetch(index_t layer, stream_ref stream) const {
@@ -50,7 +61,7 @@ struct fetch_launches : device_pass<Policy, T> {
       if (!due || !foresees(layer)) return;
       const stream_ref stream = core.beside->fork(from);
       launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream,
-             expect_pages_kernel<Policy, T>, core.policy, arrays(), layer);
+             expect_pages_kernel<Policy, T>, core.kernel_policy, arrays(), layer);
       bring(layer, fetch_time::ahead, stream);
     }
   }
@@ -61,10 +72,10 @@ struct fetch_launches : device_pass<Policy, T> {
 
   /// True if what some row of the pass reads may be certain before its layer; of a graph, of any pass.
   bool foresees(index_t layer) const {
-    if (fixed) return may_be_known_before(core.policy, core.sizes, layer);
+    if (fixed) return may_be_known_before(core.kernel_policy, core.sizes, layer);
     const auto& tokens = core.listed[table].tokens;
     return std::any_of(tokens.begin(), tokens.end(),
-                       [&](const device_token& token) { return known_before(core.policy, token, layer); });
+                       [&](const device_token& token) { return known_before(core.kernel_policy, token, layer); });
   }
 
   /// Gives frames to what was requested, and copies it there; both grids are the same in any step. Where the plan

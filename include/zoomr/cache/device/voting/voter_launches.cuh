@@ -115,6 +115,16 @@ struct voter_launches : device_pass<Policy, T> {
 
   using pass::pass;
 
+  /// As device_launches::load.
+  template <class Number>
+  void load() const {
+    load_kernel(remember_voters_kernel<Number>);
+    load_kernel(commit_voters_kernel<T>);
+    load_kernel(score_by_keys_kernel<HeadDim, decltype(Policy::score), T>);
+    load_kernel(share_kernel<T>);
+    load_kernel(choose_by_voters_kernel<Policy, T>);
+  }
+
   /// Remembers a layer's queries [tokens, heads, head_dim] of prompts, until commit.
   /// @cost  1 launch for each prompt, in layers where heads vote
   template <class Number>
@@ -140,9 +150,9 @@ struct voter_launches : device_pass<Policy, T> {
     const index_t rows = deciding * sizes.kv_lanes;
     const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 64 + 1);
     launch({grid(rows, blocks), dim3(voter_threads)}, stream, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
-           core.policy.score, a, a.voting, logits);
+           core.kernel_policy.score, a, a.voting, logits);
     launch({grid(deciding, sizes.voters), dim3(voter_threads)}, stream, share_kernel<T>, a, a.voting);
-    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.policy, a);
+    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy, a);
   }
 
   /// Blocks that score at the most: some for each multiprocessor.
