@@ -45,7 +45,7 @@ class basic_device_cache : public cache_base<detail::any_device_core<typename La
       core_->step.expect_room();
       expect_ready();
       core_->listed[detail::step_table::first_pass].clear();
-      core_->sizes.in_engine ? take_engine_pages(*core_, items) : take_pages_to_write(*core_);
+      take_step_pages(items);
       core_->list_step();
     });
     return step_type(*core_, launcher_, fixed);
@@ -148,6 +148,13 @@ class basic_device_cache : public cache_base<detail::any_device_core<typename La
     detail::raise(errc::busy, "the device has yet to copy the tables of a step " +
                                   std::to_string(detail::table_ring::steps) +
                                   " before this one: read what an earlier step gives, or call wait()");
+  }
+
+  void take_step_pages(view<const step_item> items) {
+    if constexpr (Launcher::in_engine) {
+      if (core_->sizes.in_engine) return take_engine_pages(*core_, items);
+    }
+    take_pages_to_write(*core_);
   }
 
   void plan_alone(view<const step_item> items, view<index_t> taken) const {
