@@ -24,6 +24,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
+#if defined(ZOOMR_ALL_CHECKS)
+constexpr std::uint64_t lives = 12;
+#else
+constexpr std::uint64_t lives = 2;
+#endif
+
 ranked_model model_for(index_t ranks) {
   if (ranks == 2) return {{2, 6, 3, 8}, {{0, 4, 6}}};
   head_split split{{0}};
@@ -58,7 +64,7 @@ template <class Policy>
 int check_lives(const char* name, const Policy& policy, zoomr::mpi_ranks& ranks) {
   const ranked_model on = model_for(ranks.ranks());
   int failed = 0;
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+  for (std::uint64_t seed = 1; seed <= lives; ++seed) {
     const tape says = conversation(on.whole, seed, seed % 3 == 0 ? kind::peaked : kind::uniform);
     player<Policy> plainly(on.whole, policy, limits_for(says.size()));
     plainly.open(says);
