@@ -124,7 +124,8 @@ class head_exchange {
   static bool gathers_rows(const any_policy& policy) {
     return policy.aggregate.queries > 0 || !policy.aggregate.counts;
   }
-  // visit(rank) for each row of one choice, in the order of the model's heads: the voters, or the heads of a layer.
+  // visit(rank, weight) for each row of one choice, in the order of the model's heads: the voters, or the heads of a
+  // layer.
   template <class Visit>
   static void each_row(const shape& model, const any_policy& policy, const config& limits, Visit visit) {
     const rank_heads& ranks = limits.ranks;
