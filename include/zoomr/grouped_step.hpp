@@ -203,7 +203,9 @@ template <class T, class Placement>
 void grouped_step<T, Placement>::commit(view<const index_t> accepted) {
   share_failures();
   in_each([&](step_type& in) { in.expect_commit(accepted, in.queries_needed()); });
-  in_each([&](step_type& in) { choose_with_ranks(*in.core_, accepted); });
+  in_each([&](step_type& in) {
+    if (in.core_->exchange.used()) choose_with_ranks(*in.core_, accepted);
+  });
   detail::commit_items(
       accepted, [&](index_t i) { return failure(i); }, [&](index_t i) { return commit_item(i, accepted[i]); },
       [&] {

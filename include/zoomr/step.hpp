@@ -287,11 +287,11 @@ template <class T, class Placement>
 void step<T, Placement>::commit(view<const index_t> accepted) {
   expect_commit(accepted, queries_needed());
   core_type& core = *core_;
-  choose_with_ranks(core, accepted);
+  if (core.exchange.used()) choose_with_ranks(core, accepted);
   detail::commit_items(
       accepted, [&](index_t i) { return failure(i); },
       [&](index_t i) { return try_commit_item(core, at(i), accepted[i]); }, [&] { abandon(); });
-  detail::expect_no_failure(core.exchange.take_failure());
+  if (core.exchange.used()) detail::expect_no_failure(core.exchange.take_failure());
 }
 
 template <class T, class Placement>

@@ -89,13 +89,13 @@ void choose_before_commit(cache_core<Pool>& core, planned_item& item, index_t ac
   if (accepted == item.tokens) choose_due(core, item, choice_time::last_pass);
 }
 
-/// With other ranks: all choices of a step that is committed, before anything of it is. Where some are made later, all
-/// ranks are known to be here.
+/// All choices of a step that is committed, before anything of it is. Where some are made later, all ranks are known to
+/// be here.
+/// @pre  core.exchange.used()
 /// @param accepted  [items]
 /// @throws error(ranks)  nothing has changed
 template <class Pool>
-void choose_with_ranks(cache_core<Pool>& core, view<const index_t> accepted) {
-  if (!core.exchange.used()) return;
+[[gnu::cold, gnu::noinline]] void choose_with_ranks(cache_core<Pool>& core, view<const index_t> accepted) {
   bool waits = false;
   number_hash about;
   for (index_t i = 0; i < accepted.size(); ++i) {
