@@ -86,16 +86,14 @@ document_writer::passage document_writer::draw_passage(index_t room, index_t lon
     const index_t more = tokens_of(sentences_[at]);
     if (more > longest) continue;
     if (length + more > room) return drawn;
-    drawn.push_back(&sentences_[at]), length += more;
+    drawn.sentences.push_back(&sentences_[at]), drawn.ends.push_back(length += more);
   }
 }
 
 form_document document_writer::write(form_material source, const std::vector<told_fact>& told, index_t tokens,
                                      dice& random) const {
   if (source == form_material::notes) return write_notes(told, tokens, random);
-  const passage read = draw_passage(tokens - static_cast<index_t>(hidden) * fact_tokens, zoomr::unlimited, random);
-  std::vector<index_t> ends;  // [read]  tokens
-  for (const novel_sentence* sentence : read) ends.push_back((ends.empty() ? 0 : ends.back()) + tokens_of(*sentence));
+  const auto [read, ends] = draw_passage(tokens - static_cast<index_t>(hidden) * fact_tokens, zoomr::unlimited, random);
   std::vector<std::size_t> slots;  // behind which sentences a fact may stand
   for (std::size_t i = 0; i < ends.size(); ++i) {
     if (ends[i] >= before_facts && ends.back() - ends[i] >= behind_facts) slots.push_back(i);
@@ -148,7 +146,8 @@ form_document document_writer::write(form_material source, const std::vector<tol
 // Each has a fact behind one of its sentences of the novel. Its summary says what it is about, and not the answer.
 form_document document_writer::write_notes(const std::vector<told_fact>& told, index_t tokens, dice& random) const {
   if (marks_.thought_begin.empty()) fail("--forms notes: name four tokens that mark them, --marks A,B,C,D");
-  const passage read = draw_passage(tokens - static_cast<index_t>(notes) * around_note, longest_in_note, random);
+  const std::vector<const novel_sentence*> read =
+      draw_passage(tokens - static_cast<index_t>(notes) * around_note, longest_in_note, random).sentences;
   if (read.size() < notes) fail("a document of ", tokens, " tokens holds too few sentences; ask for more");
   // [notes]  their facts: none that may be asked for is in the first one, or among the last
   std::vector<std::size_t> order(notes);

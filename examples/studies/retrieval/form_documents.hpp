@@ -52,7 +52,10 @@ class document_writer {
   form_document write(form_material source, const std::vector<told_fact>& told, index_t tokens, dice& random) const;
 
  private:
-  using passage = std::vector<const novel_sentence*>;
+  struct passage {
+    std::vector<const novel_sentence*> sentences;
+    std::vector<index_t> ends;  // [sentences]  tokens up to there
+  };
 
   index_t tokens_of(const novel_sentence& sentence) const;
   // Sentences that follow each other, without those that are too long, as many as fit.

@@ -69,21 +69,9 @@ void check_lives(const Policy& policy, const tape& says, std::uint64_t seed, hap
   plainly.open(says);
   plainly.play_plainly();
   plays.open(says);
-  dice random(mixed(seed));
-  all.longest.clear();
-  for (bool left = true; left;) {
-    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) {
-      if (random.chance(4)) roll_back(policy, plays, v, random, all);
-      if (random.chance(4)) save_and_load(plays, v, all);
-    }
-    if (plays.voices.size() < 3 && plays.tokens(0) > 70 && random.chance(10)) {
-      all.longest[fork(plays, 0, says)] = all.longest[0];
-      ++all.forked;
-    }
-    any_step_with_pins(policy, plays, random, all, takes_back_alike<Policy>);
-    left = false;
-    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) left = left || !plays.done(v);
-  }
+  live(
+      policy, plays, seed, all, [&](index_t v) { save_and_load(plays, v, all); },
+      [&](dice& random) { any_step_with_pins(policy, plays, random, all, takes_back_alike<Policy>); });
   for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
 }
 

@@ -65,21 +65,9 @@ void check_lives(const ranked_model& on, const Policy& policy, const tape& says,
   zoomr::thread_ranks ends(on.split.ranks());
   ranked_player plays(on, policy, limits_of(says, 3), all_of(ends));
   plays.open(says);
-  dice random(mixed(seed));
-  all.longest.clear();
-  for (bool left = true; left;) {
-    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) {
-      if (random.chance(4)) roll_back(policy, plays, v, random, all);
-      if (random.chance(4)) save_and_load(plays, v);
-    }
-    if (plays.voices.size() < 3 && plays.tokens(0) > 70 && random.chance(10)) {
-      all.longest[fork(plays, 0, says)] = all.longest[0];
-      ++all.forked;
-    }
-    any_step(plays, random, all, takes_back_alike<Policy>);
-    left = false;
-    for (index_t v = 0; v < static_cast<index_t>(plays.voices.size()); ++v) left = left || !plays.done(v);
-  }
+  live(
+      policy, plays, seed, all, [&](index_t v) { save_and_load(plays, v); },
+      [&](dice& random) { any_step(plays, random, all, takes_back_alike<Policy>); });
   for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
 }
 

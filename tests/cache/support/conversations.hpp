@@ -291,4 +291,27 @@ void any_step_with_pins(const Policy& policy, Player& plays, dice& random, happe
   }
 }
 
+/// A random life of the first voice, and of up to two forks of it, to the end of their texts.
+/// @param save_and_load  save_and_load(voice)
+/// @param step           step(dice)  one step of all that are not at their end
+template <class Policy, class Player, class Save, class Step>
+void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all, Save save_and_load, Step step) {
+  const auto voices = [&] { return static_cast<index_t>(plays.voices.size()); };
+  dice random(mixed(seed));
+  all.longest.clear();
+  for (bool left = true; left;) {
+    for (index_t v = 0; v < voices(); ++v) {
+      if (random.chance(4)) roll_back(policy, plays, v, random, all);
+      if (random.chance(4)) save_and_load(v);
+    }
+    if (voices() < 3 && plays.tokens(0) > 70 && random.chance(10)) {
+      all.longest[fork(plays, 0, *plays.at(0).says)] = all.longest[0];
+      ++all.forked;
+    }
+    step(random);
+    left = false;
+    for (index_t v = 0; v < voices(); ++v) left = left || !plays.done(v);
+  }
+}
+
 }  // namespace zoomr_test

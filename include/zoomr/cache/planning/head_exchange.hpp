@@ -46,28 +46,31 @@ class head_exchange {
   head_exchange(const shape& model, const any_policy& policy, const config& limits, index_t segments)
       : group_(limits.ranks.group), used_(exchanges(policy, limits)) {
     if (!used_) return;
+    places_ = places_of(model, policy, limits);
     configuration_ = configuration(model, policy, limits);
-    if (gathers_rows(policy)) {
-      segments_ = segments;
-      sort_rows(model, policy, limits);
-      rows_ = buffer<float>(std::int64_t{count_of(places_)} * segments);
+    const std::int64_t words = message_words(places_, segments);
+    segments_ = segments;
+    rows_ = buffer<float>(std::int64_t{places_.all} * segments);
+    for (index_t layer = 0; policy.aggregate.queries > 0 && layer < limits.voters.extent(0); ++layer) {
+      for (const float weight : limits.voters[layer]) {
+        if (weight > 0.0f) weights_.push_back(weight);
+      }
     }
-    const std::int64_t words = message_words(model, policy, limits, segments);
     sent_ = buffer<std::int64_t>(words);
     received_ = buffer<std::int64_t>(words * group_.ranks());
   }
   static byte_count bytes(const shape& model, const any_policy& policy, const config& limits, index_t segments) {
     if (!exchanges(policy, limits)) return 0;
-    const std::int64_t words = message_words(model, policy, limits, segments);
-    const std::int64_t rows = gathers_rows(policy) ? all_rows(model, policy, limits) : 0;
-    return bounded_product({words, std::int64_t{limits.ranks.group.ranks()} + 1, sizeof(std::int64_t)}) +
-           bounded_product({rows, segments, sizeof(float)});
+    const row_places places = places_of(model, policy, limits);
+    return bounded_product(
+               {message_words(places, segments), std::int64_t{limits.ranks.group.ranks()} + 1, sizeof(std::int64_t)}) +
+           bounded_product({places.all, segments, sizeof(float)});
   }
 
   /// Choices depend on other ranks.
   bool used() const { return used_; }
   /// The numbers of each head are gathered, rather than votes added up.
-  bool gathers() const { return !places_.empty(); }
+  bool gathers() const { return places_.all > 0; }
   /// Weights of all voters of the model, in ascending order.  [voters]
   view<const float> weights() const { return weights_; }
 
@@ -89,14 +92,14 @@ class head_exchange {
   /// @param own  [own heads, segments]
   /// @throws as `add_up`
   view<float, 2> gather(view<const float, 2> own, std::int64_t about) {
-    const index_t segments = own.extent(1), each = (segments + 1) / 2, words = each * most_rows_;
+    const index_t segments = own.extent(1), each = (segments + 1) / 2, words = each * places_.most;
     const view<std::int64_t> to = message(words);
     std::fill(to.begin(), to.end(), 0);
     for (index_t row = 0; row < own.extent(0); ++row) copy(own[row].data(), to.data() + row * each, segments);
     const view<const std::int64_t, 2> all = exchange(words, about);
-    const view<float, 2> rows(rows_.data(), {count_of(places_), segments}, {segments_, 1});
+    const view<float, 2> rows(rows_.data(), {places_.all, segments}, {segments_, 1});
     for (index_t rank = 0; rank < group_.ranks(); ++rank) {
-      const std::vector<index_t>& places = places_[static_cast<std::size_t>(rank)];
+      const std::vector<index_t>& places = places_.on_rank[static_cast<std::size_t>(rank)];
       for (std::size_t i = 0; i < places.size(); ++i) {
         copy(all[rank].data() + static_cast<index_t>(i) * each, rows[places[i]].data(), segments);
       }
@@ -121,48 +124,32 @@ class head_exchange {
   static bool exchanges(const any_policy& policy, const config& limits) {
     return !limits.ranks.alone() && policy.selects && policy.aggregate.per < scope::kv_head;
   }
-  static bool gathers_rows(const any_policy& policy) {
-    return policy.aggregate.queries > 0 || !policy.aggregate.counts;
-  }
-  // visit(rank, weight) for each row of one choice, in the order of the model's heads: the voters, or the heads of a
+  // The rows of one choice whose numbers are gathered, in the order of the model's heads: the voters, or the heads of a
   // layer.
-  template <class Visit>
-  static void each_row(const shape& model, const any_policy& policy, const config& limits, Visit visit) {
-    const rank_heads& ranks = limits.ranks;
+  struct row_places {
+    std::vector<std::vector<index_t>> on_rank;  // [ranks][rows of the rank]  their places among all
+    index_t all = 0, most = 0;                  // rows, and those of the rank that has most
+  };
+  // None where votes are added up.
+  static row_places places_of(const shape& model, const any_policy& policy, const config& limits) {
     const bool of_voters = policy.aggregate.queries > 0;
-    const index_t layers = of_voters ? limits.voters.extent(0) : 1;
-    for (index_t layer = 0; layer < layers; ++layer) {
+    row_places places;
+    if (policy.aggregate.counts && !of_voters) return places;
+    const rank_heads& ranks = limits.ranks;
+    places.on_rank.resize(static_cast<std::size_t>(ranks.group.ranks()));
+    for (index_t layer = 0; layer < (of_voters ? limits.voters.extent(0) : 1); ++layer) {
       for (index_t rank = 0; rank < ranks.group.ranks(); ++rank) {
+        std::vector<index_t>& own = places.on_rank[static_cast<std::size_t>(rank)];
         for (index_t head = ranks.first_of(rank, model.heads); head < ranks.first_of(rank + 1, model.heads); ++head) {
-          if (!of_voters || limits.voters(layer, head) > 0.0f)
-            visit(rank, of_voters ? limits.voters(layer, head) : 1.0f);
+          if (!of_voters || limits.voters(layer, head) > 0.0f) own.push_back(places.all++);
         }
+        places.most = (std::max)(places.most, static_cast<index_t>(own.size()));
       }
     }
+    return places;
   }
-  static index_t all_rows(const shape& model, const any_policy& policy, const config& limits) {
-    index_t rows = 0;
-    each_row(model, policy, limits, [&](index_t, float) { ++rows; });
-    return rows;
-  }
-  static index_t most_rows(const shape& model, const any_policy& policy, const config& limits) {
-    index_t most = 0;
-    for (index_t rank = 0; rank < limits.ranks.group.ranks(); ++rank) {
-      index_t rows = 0;
-      each_row(model, policy, limits, [&](index_t of_rank, float) { rows += of_rank == rank ? 1 : 0; });
-      most = (std::max)(most, rows);
-    }
-    return most;
-  }
-  static std::int64_t message_words(const shape& model, const any_policy& policy, const config& limits,
-                                    index_t segments) {
-    if (!gathers_rows(policy)) return std::int64_t{head_words} + segments;
-    return head_words + std::int64_t{most_rows(model, policy, limits)} * ((segments + 1) / 2);
-  }
-  static index_t count_of(const std::vector<std::vector<index_t>>& places) {
-    std::size_t rows = 0;
-    for (const std::vector<index_t>& each : places) rows += each.size();
-    return static_cast<index_t>(rows);
+  static std::int64_t message_words(const row_places& places, index_t segments) {
+    return head_words + (places.all > 0 ? std::int64_t{places.most} * ((segments + 1) / 2) : segments);
   }
   // What all ranks must have alike.
   static std::int64_t configuration(const shape& model, const any_policy& policy, const config& limits) {
@@ -186,16 +173,6 @@ class head_exchange {
       for (const float weight : limits.voters[layer]) hash.add(weight);
     }
     return hash.value();
-  }
-
-  void sort_rows(const shape& model, const any_policy& policy, const config& limits) {
-    places_.resize(static_cast<std::size_t>(group_.ranks()));
-    index_t place = 0;
-    each_row(model, policy, limits, [&](index_t rank, float weight) {
-      places_[static_cast<std::size_t>(rank)].push_back(place++);
-      weights_.push_back(weight);
-    });
-    most_rows_ = most_rows(model, policy, limits);
   }
 
   // Numbers as they are, two in a word.
@@ -239,14 +216,13 @@ class head_exchange {
   std::string failure_;
   rank_group group_;
   bool used_ = false;
-  index_t segments_ = 0;   // of a row of `rows_`
-  index_t most_rows_ = 0;  // of a rank
+  index_t segments_ = 0;  // of a row of `rows_`
   std::int64_t configuration_ = 0;
   std::int64_t exchanged_ = 0;
-  std::vector<std::vector<index_t>> places_;  // [ranks][rows of the rank]  among those of all
-  std::vector<float> weights_;                // [rows]  of voters
-  buffer<std::int64_t> sent_, received_;      // a message; [ranks, words]
-  buffer<float> rows_;                        // [rows, segments]
+  row_places places_;
+  std::vector<float> weights_;            // [rows]  of voters
+  buffer<std::int64_t> sent_, received_;  // a message; [ranks, words]
+  buffer<float> rows_;                    // [rows, segments]
 };
 
 }  // namespace zoomr::inline v0::detail
