@@ -3,9 +3,11 @@
 #pragma once
 
 #include <zoomr/cache/layer_anchors.hpp>
+#include <zoomr/core/error.hpp>
 #include <zoomr/policy/any_policy.hpp>
 
 #include <cstddef>  // std::size_t
+#include <string>   // std::to_string
 #include <vector>   // std::vector
 
 namespace zoomr::inline v0::detail {
@@ -45,8 +47,8 @@ class anchor_table {
 
   bool used() const { return !layers_.empty(); }
   /// The layer whose choice a layer reads.
-  index_t of(index_t layer) const { return used() ? at(layer).anchor : layer; }
-  bool chooses(index_t layer) const { return of(layer) == layer; }
+  index_t anchor(index_t layer) const { return used() ? at(layer).anchor : layer; }
+  bool chooses(index_t layer) const { return anchor(layer) == layer; }
   /// The head whose choice a head reads.
   place source(index_t layer, index_t head) const {
     if (!used()) return {layer, head};
@@ -72,5 +74,17 @@ class anchor_table {
   std::vector<entry> layers_;   // [layers]
   std::vector<index_t> heads_;  // [layers, kv_heads]
 };
+
+/// @throws precondition_error if a table cannot be
+inline void expect_anchors(const shape& model, const any_policy& policy, const layer_anchors& anchors) {
+  if (anchors.layers.data() == nullptr) return;
+  expect_extents("config: anchors.layers are", anchors.layers, {{model.layers}});
+  if (anchors.kv_heads.data() != nullptr)
+    expect_extents("config: anchors.kv_heads are", anchors.kv_heads, {{model.layers, model.kv_heads}});
+  const index_t wrong = anchors.wrong_layer(model, policy.zone.dense_layers);
+  ZOOMR_EXPECTS(wrong < 0, "config: anchors: layer " + std::to_string(wrong) +
+                               " must read its own choice, or that of an earlier layer that chooses, and its KV heads "
+                               "those of KV heads there");
+}
 
 }  // namespace zoomr::inline v0::detail

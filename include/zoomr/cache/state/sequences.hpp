@@ -39,16 +39,7 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
   if (limits.voters.data() != nullptr) {
     expect_extents("config: voters are", limits.voters, {{model.layers, limits.ranks.all(model.heads)}});
   }
-  const layer_anchors& anchors = limits.anchors;
-  if (anchors.layers.data() != nullptr) {
-    expect_extents("config: anchors.layers are", anchors.layers, {{model.layers}});
-    if (anchors.kv_heads.data() != nullptr)
-      expect_extents("config: anchors.kv_heads are", anchors.kv_heads, {{model.layers, model.kv_heads}});
-    const index_t wrong = anchors.wrong_layer(model, policy.zone.dense_layers);
-    ZOOMR_EXPECTS(wrong < 0, "config: anchors: layer " + std::to_string(wrong) +
-                                 " must read its own choice, or that of an earlier layer that chooses, and its KV "
-                                 "heads those of KV heads there");
-  }
+  expect_anchors(model, policy, limits.anchors);
   ZOOMR_EXPECTS(!policy.selects || !policy.aggregate.asks_voters() || voter_table::count(limits.voters) > 0,
                 "config: the policy asks heads that vote, so voters must have the weights of all heads, one of them "
                 "above 0 at least");

@@ -48,7 +48,7 @@ struct layer_token {
   }
 
   /// Reads the choice of another layer, which has been made in this pass.
-  bool follows() const { return !core.anchors.chooses(layer) && core.step.layers.seen(core.anchors.of(layer)); }
+  bool follows() const { return !core.anchors.chooses(layer) && core.step.layers.seen(core.anchors.anchor(layer)); }
 
   /// Slots that full attention would read, from the first one of the sequence on.
   index_t slots() const { return state().slot_end(position + 1); }
