@@ -247,7 +247,7 @@ def weights_of(policy):
     return policy.partition("+voters=")[2].partition("+")[0]
 
 
-def called(policy):
+def name_of(policy):
     name = NAMES.get(policy, f"`{policy}`")
     return f"**{name}**" if "voters" in policy else name
 
@@ -268,12 +268,12 @@ def cell_of(row):
     return "; ".join([*parts, f"{row['attended_tokens_mean']:,.0f}", f"{row['device_bytes_peak_mean'] / 2**20:.1f}"])
 
 
-def measured(parts):
+def commits_of(parts):
     """When: of studies, or of weights."""
     return "; ".join(dict.fromkeys(f"commit {part['commit']}, {part['date']}" for part in parts)).capitalize() + "."
 
 
-def crossed(cells, corner):
+def cross(cells, corner):
     """A table of (title of the line, title of the column, what stands there)."""
     lines, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
     there = {(line, column): text for line, column, text in cells}
@@ -285,9 +285,9 @@ def policies_table(studies, names, take=lambda row: not weights_of(row["policy"]
     """Policies, without an option that is in all of them, against problems. Of some studies those rows, of which some
     studies are of before something."""
     known = {name: studies[name] for name in names if name in studies}
-    cells = [(called(row["policy"].replace(dropped, "")), f"{'before: ' if name in before else ''}{kind(row)}",
+    cells = [(name_of(row["policy"].replace(dropped, "")), f"{'before: ' if name in before else ''}{kind(row)}",
               cell_of(row)) for name, study in known.items() for row in study["rows"] if take(row)]
-    return cells and f"{measured(known.values())}\n\n{crossed(cells, 'policy')}"
+    return cells and f"{commits_of(known.values())}\n\n{cross(cells, 'policy')}"
 
 
 def lengths_table(studies):
@@ -295,8 +295,8 @@ def lengths_table(studies):
     known = [studies[name] for name in LENGTHS if name in studies]
     rows = [row for study in known for row in study["rows"] if row["policy"] in COLOURS]
     rows.sort(key=lambda row: (row["group"].split()[0], row["prompt_tokens_mean"], list(COLOURS).index(row["policy"])))
-    return rows and f"{measured(known)}\n\n" + crossed(
-        [(kind(row), called(row["policy"]), cell_of(row)) for row in rows], "problems")
+    return rows and f"{commits_of(known)}\n\n" + cross(
+        [(kind(row), name_of(row["policy"]), cell_of(row)) for row in rows], "problems")
 
 
 def weights_table(weights):
@@ -309,16 +309,17 @@ def weights_table(weights):
                           f"{percent(row['first'])}, {percent(row['in_set'])}, {row['set']:.1f}"))
     columns = sorted({cell[1] for cell in cells})
     cells.sort(key=lambda cell: columns.index(cell[1]))
-    table = crossed([(line, f"{tokens:,} tokens", text) for line, tokens, text in cells], "problems")
-    return f"{measured([weights['all'], weights['long']])}\n\n{table}"
+    table = cross([(line, f"{tokens:,} tokens", text) for line, tokens, text in cells], "problems")
+    return f"{commits_of([weights['all'], weights['long']])}\n\n{table}"
 
 
 def transfer_table(studies):
     """Problems, and what policy, against what its weights were learnt on: where other weights than those of all were
     tried."""
     names = ["all", "notes", "sentences", "short", "repeated", "long"]
+    known = [study for name, study in studies.items() if name not in (*NOTES, *OTHER, *LORA)]
     cells = []
-    for study in (study for name, study in studies.items() if name not in (*NOTES, *OTHER, *LORA)):
+    for study in known:
         for row in study["rows"]:
             weights, (low, high) = weights_of(row["policy"]) or "all", row["right_interval"]
             policy = row["policy"].replace(f"+voters={weights}", "")
@@ -328,7 +329,8 @@ def transfer_table(studies):
                               f"{percent(row['found'], '')}"))
     tried = {line for line, weights, _ in cells if weights != "all"}
     cells.sort(key=lambda cell: names.index(cell[1]))
-    return tried and crossed([cell for cell in cells if cell[0] in tried], "problems, policy")
+    cells = [cell for cell in cells if cell[0] in tried]
+    return cells and f"{commits_of(known)}\n\n{cross(cells, 'problems, policy')}"
 
 
 def beyond_full(row, full):
@@ -445,5 +447,6 @@ if __name__ == "__main__":
                         if not given.draw and getattr(given, novel_of(name)) and bool(given.lora) == (name in LORA)])
     everything = load()
     draw(everything)
+    tables = tables_of(everything)
     for page in PAGES:
-        fill(page, tables_of(everything))
+        fill(page, tables)
