@@ -73,7 +73,7 @@ class Pretrained(unittest.TestCase):
                           "tokenizer_config.json", "voters.json"})
 
     def test_voters_find_what_a_prompt_says_once(self):
-        """A small part of docs/results/pretrained.md, among sentences of no novel."""
+        """A small part of docs/results/smollm2.md, among sentences of no novel."""
         who = ["The captain", "An old teacher", "My younger sister", "The baker of the village", "A tired soldier",
                "The judge", "Her neighbour", "The ferryman", "A young doctor"]
         did = ["walked slowly along", "had often spoken of", "could not forget", "painted", "never came back to",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every study behind docs/results/pretrained.md, joins them in pretrained.json, fills in the tables, draws the figure.
+"""Runs the studies of SmolLM2 behind docs/results, joins them in pretrained.json, fills in tables, draws the figure.
 
     python3 evidence.py --build BUILD --model DIR --learn MIDDLEMARCH.txt [--weights all,notes]     learns weights
     python3 evidence.py --build BUILD --model DIR --text WAR_AND_PEACE.txt [--only notes_12,keys]   measures with them
@@ -7,9 +7,10 @@
     python3 evidence.py --build BUILD --model DIR --lora MERGED --text WAR_AND_PEACE.txt             after a LoRA
     python3 evidence.py --draw                                                        only tables and figure
 
-BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes, MERGED what ../pretrained/lora.py
-makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at any time. Weights stay there too. Those of all tasks,
-which is not DIR/voters.json, are what policies without another name are measured with.
+BUILD is a Release build of the project; DIR is what ../pretrained/get.py smollm2 makes, MERGED what
+../pretrained/lora.py makes of it. Finished parts are kept in BUILD/pretrained: it can be stopped at any time. Weights
+stay there too. Those of all tasks, which is not DIR/voters.json, are what policies without another name are measured
+with.
 """
 import argparse
 import concurrent.futures
@@ -22,6 +23,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
 from results_page import RESULTS, fill, load as known, markdown, measured_now, write_whole  # noqa: E402
+
+PAGES = ("smollm2.md", "several.md", "voters.md", "needle.md", "perplexity.md", "lora.md")
 
 MARKS = "<repo_name>,<reponame>,<file_sep>,<filename>"
 
@@ -84,7 +87,8 @@ STUDIES = {
                    *with_weights("sentence_voters", "notes", "sentences", "short", "repeated", "long")]),
 }
 # Before and after a LoRA: the presets that choose by summaries, the prompt segmented too.
-BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false" for preset in ("one_pass", "mass", "focus", "follow")]
+BY_SUMMARIES = [f"zoomr_{preset}+zones.prompt=false"
+                for preset in ("one_pass", "mass", "focus", "focus+boundaries.at_most=1")]
 STUDIES["untrained_notes_12"] = ("notes", "--notes 12", 24, ["full", "oracle", *BY_SUMMARIES, VOTERS])
 LORA = {
     "lora_notes_12": STUDIES["untrained_notes_12"],
@@ -101,6 +105,11 @@ OTHER = {
 }
 STUDIES.update(OTHER)
 SEED = 77
+NOTES = ("notes_12", "notes_24")
+LENGTHS = ("keys", "needle", "longer", "long", "longest")
+
+# What is drawn, and stands in the table of lengths. Okabe and Ito's: told apart by everybody, and in print.
+COLOURS = {"full": "black", "oracle": "#7F7F7F", "quest@256": "#E69F00", "sentence_voters": "#0072B2"}
 
 # Perplexity: one passage, of which the last tokens are foretold one by one.
 CONTEXT = 8192
@@ -126,25 +135,16 @@ def kept(options, name):
 
 
 def run(options, name, *arguments, threads=1):
-    """What zoomr-eval prints, and how long a processor was at it, in all runs that were needed."""
+    """What zoomr-eval prints."""
     environment = dict(os.environ, OPENBLAS_NUM_THREADS=str(threads))
-    with open(kept(options, f"{name}.out"), "w+") as out, open(kept(options, f"{name}.log"), "w") as log:
-        with subprocess.Popen([os.path.join(options.build, "bin/zoomr-eval"), *arguments], env=environment, stdout=out,
-                              stderr=log) as child:
-            _, status, used = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-        before = kept(options, f"{name}.seconds")
-        seconds = used.ru_utime + used.ru_stime
-        if os.path.exists(before):
-            with open(before) as f:
-                seconds += float(f.read())
-        with open(before, "w") as f:
-            f.write(f"{seconds:.0f}")
-        if child.returncode:
-            with open(log.name) as f:
-                sys.exit(f"evidence.py: {name} failed with {child.returncode}: {f.read()[-1000:]}")
+    with open(kept(options, f"{name}.out"), "w+") as out, open(kept(options, f"{name}.log"), "w+") as log:
+        status = subprocess.call([os.path.join(options.build, "bin/zoomr-eval"), *arguments], env=environment,
+                                 stdout=out, stderr=log)
+        log.seek(0)
         out.seek(0)
-        return out.read(), round(seconds)
+        if status:
+            sys.exit(f"evidence.py: {name} failed with {status}: {log.read()[-1000:]}")
+        return out.read()
 
 
 def novel_of(name):
@@ -159,12 +159,11 @@ def voters(options, weights):
 def learn(options, weights):
     tasks, tokens = WEIGHTS[weights]
     print(f"weights of {weights}", flush=True)
-    _, seconds = run(options, f"weights_{weights}", "heads", "--model", options.model, "--text", options.learn, "--seed",
-                     str(LEARNT_SEED), "--tasks", tasks, "--tokens", tokens, "--marks", MARKS, "--problems",
-                     str(LEARNT_PROBLEMS), "--resume", kept(options, "heads.jsonl"), "--out", voters(options, weights),
-                     threads=options.jobs)
+    run(options, f"weights_{weights}", "heads", "--model", options.model, "--text", options.learn, "--seed",
+        str(LEARNT_SEED), "--tasks", tasks, "--tokens", tokens, "--marks", MARKS, "--problems", str(LEARNT_PROBLEMS),
+        "--resume", kept(options, "heads.jsonl"), "--out", voters(options, weights), threads=options.jobs)
     with open(voters(options, weights)) as file:
-        return {**measured_now(), "seconds": seconds, **json.load(file)}
+        return {**measured_now(), **json.load(file)}
 
 
 def measure(options, name):
@@ -172,26 +171,25 @@ def measure(options, name):
     model = options.lora if name in LORA else options.model
     named = [weights for weights in WEIGHTS if any(f"+voters={weights}" in policy for policy in policies)]
     weights = [voters(options, "all"), *(f"{one}={voters(options, one)}" for one in named)]
-    text, seconds = run(options, name, "retrieval", "--model", model, "--text", getattr(options, novel_of(name)),
-                        "--seed", str(SEED), "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems",
-                        str(problems), "--policies", ",".join(policies), "--voters", ",".join(weights), "--json",
-                        "--resume", kept(options, f"{name}.jsonl"))
-    return {**measured_now(), "seconds": seconds, "rows": json.loads(text)["rows"]}
+    text = run(options, name, "retrieval", "--model", model, "--text", getattr(options, novel_of(name)), "--seed",
+               str(SEED), "--tasks", tasks, *size.split(), "--marks", MARKS, "--problems", str(problems), "--policies",
+               ",".join(policies), "--voters", ",".join(weights), "--json", "--resume", kept(options, f"{name}.jsonl"))
+    return {**measured_now(), "rows": json.loads(text)["rows"]}
 
 
 def foretell(options, name):
     _, scored, policies = FORETOLD[name]
-    text, seconds = run(options, name, "perplexity", "--model", options.model, "--text",
-                        getattr(options, novel_of(name)), "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens",
-                        str(scored), "--voters", voters(options, "all"), "--passages", "1", "--policies", ",".join(policies), "--json", "--resume",
-                        kept(options, f"{name}.jsonl"))
+    text = run(options, name, "perplexity", "--model", options.model, "--text", getattr(options, novel_of(name)),
+               "--seed", str(SEED), "--contexts", str(CONTEXT), "--tokens", str(scored), "--voters",
+               voters(options, "all"), "--passages", "1", "--policies", ",".join(policies), "--json", "--resume",
+               kept(options, f"{name}.jsonl"))
     kept_keys = ("tokens", "bits", "block_bits", "attended_mean", "device_peak")
     found = {}
     for row in json.loads(text)["rows"]:
         policy = row["policy"] + (f"@{row['budget']}" if row["budget"] else "")
         policy = "+".join([policy, *row["settings"].split()])
         found[policy] = {"policy": policy, **{k: row[k] for k in kept_keys}}
-    return {**measured_now(), "seconds": seconds, "rows": [found[policy] for policy in policies if policy in found]}
+    return {**measured_now(), "rows": [found[policy] for policy in policies if policy in found]}
 
 
 def lines_wanted(name):
@@ -222,7 +220,7 @@ def measure_all(options, chosen):
                 place = everything if name in FORETOLD else everything["studies"]
                 place[name] = one.result()
                 save(everything)
-                print(f"\r{name}: {place[name]['seconds']:,} s of a processor".ljust(100), flush=True)
+                print(f"\r{name}: done".ljust(100), flush=True)
             if sys.stderr.isatty():
                 left = [f"{name} {100 * lines_done(options, name) // lines_wanted(name)} %" for future, name in
                         running.items() if future.running()]
@@ -237,74 +235,102 @@ def save(document):
     write_whole(os.path.join(RESULTS, "pretrained.json"), json.dumps(document, indent=1) + "\n")
 
 
-def percent(share, interval=None):
-    digits = 0 if share in (0, 1) else 1
-    shown = f"{100 * share:.{digits}f} %"
-    return shown if interval is None else f"{shown} ({100 * interval[0]:.0f} – {100 * interval[1]:.0f})"
+def percent(share, unit=" %"):
+    return f"{100 * share:.{0 if share in (0, 1) else 1}f}{unit}"
 
 
-NAMES = {"oracle": "what is needed, always read (`oracle`)", "random": "two segments at random",
-         "zoomr_one_pass+zones.prompt=false": "`zoomr_one_pass`, the prompt segmented too"}
+NAMES = {"oracle": "what is needed, always read (`oracle`)", "random": "two segments at random"}
 
 
-def row_of(row, best):
-    name = NAMES.get(row["policy"], f"`{row['policy']}`")
-    cells = [name, percent(row["right"], row["right_interval"]), percent(row["answers"]),
-             percent(row["found"]) if "found" in row else "–", f"{row['attended_tokens_mean']:,.0f}",
-             f"{row['device_bytes_peak_mean'] / 2**20:.1f} MiB"]
-    return [f"**{cell}**" for cell in cells] if best else cells
-
-
-def row_table(study, rows):
-    """One table for each kind of problem."""
-    lines = []
-    for group in dict.fromkeys(row["group"] for row in rows):
-        of_group = [row for row in rows if row["group"] == group]
-        lines.append(f"{of_group[0]['problems']} problems of {of_group[0]['prompt_tokens_mean']:,.0f} tokens (`{group}`); "
-                     f"commit {study['commit']}, {study['date']}.\n")
-        lines.append(markdown(["policy", "right (95 %)", "answers", "found", "attended", "device"],
-                              [row_of(row, "voters" in row["policy"]) for row in of_group]))
-        lines.append("")
-    return "\n".join(lines).rstrip()
-
-
-def weights_of(row):
+def weights_of(policy):
     """The name behind +voters=, or nothing."""
-    return row["policy"].partition("+voters=")[2].partition("+")[0]
+    return policy.partition("+voters=")[2].partition("+")[0]
 
 
-def study_table(name, study):
-    """Without what stands in tables of its own: other weights, SentenceKV's setting, rounded keys."""
-    rows = [row for row in study["rows"] if not weights_of(row)]
-    if name in ("needle", "longer"):
-        rows = [row for row in rows if row["policy"] not in SENTENCE_KV]
-    if name in ("notes_more", "keys_more"):
-        rows = [row for row in rows if ROUNDED not in row["policy"]]
-    return row_table(study, rows)
+def name_of(policy):
+    name = NAMES.get(policy, f"`{policy}`")
+    return f"**{name}**" if "voters" in policy else name
 
 
-def part_table(studies, names, take, about):
-    """Of some studies some rows, if any is about this."""
-    return "\n\n".join(row_table(studies[name], [row for row in studies[name]["rows"] if take(row)])
-                       for name in names if name in studies and any(map(about, studies[name]["rows"])))
+def kind(row):
+    """Of problems: how many of which, and how long they are."""
+    return f"{row['problems']} of {row['group']}, {row['prompt_tokens_mean']:,.0f} tokens"
+
+
+def cell_of(row):
+    """Right, and all answers where some have several; what choices found; tokens attended; MiB."""
+    low, high = row["right_interval"]
+    parts = [f"{percent(row['right'], '')} ({100 * low:.0f} – {100 * high:.0f})"]
+    if abs(row["answers"] - row["right"]) > 1e-9:
+        parts[0] += f", answers {percent(row['answers'], '')}"
+    if "found" in row and row["policy"] != "oracle":
+        parts.append(f"found {percent(row['found'], '')}")
+    return "; ".join([*parts, f"{row['attended_tokens_mean']:,.0f}", f"{row['device_bytes_peak_mean'] / 2**20:.1f}"])
+
+
+def commits_of(parts):
+    """When: of studies, or of weights."""
+    return "; ".join(dict.fromkeys(f"commit {part['commit']}, {part['date']}" for part in parts)).capitalize() + "."
+
+
+def cross(cells, corner):
+    """A table of (title of the line, title of the column, what stands there)."""
+    lines, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
+    there = {(line, column): text for line, column, text in cells}
+    return markdown([corner, *columns],
+                    [[line, *(there.get((line, column), "") for column in columns)] for line in lines])
+
+
+def policies_table(studies, names, take=lambda row: not weights_of(row["policy"]), dropped="", before=()):
+    """Policies, without an option that is in all of them, against problems. Of some studies those rows, of which some
+    studies are of before something."""
+    known = {name: studies[name] for name in names if name in studies}
+    cells = [(name_of(row["policy"].replace(dropped, "")), f"{'before: ' if name in before else ''}{kind(row)}",
+              cell_of(row)) for name, study in known.items() for row in study["rows"] if take(row)]
+    return cells and f"{commits_of(known.values())}\n\n{cross(cells, 'policy')}"
+
+
+def lengths_table(studies):
+    """Problems of some lengths against policies."""
+    known = [studies[name] for name in LENGTHS if name in studies]
+    rows = [row for study in known for row in study["rows"] if row["policy"] in COLOURS]
+    rows.sort(key=lambda row: (row["group"].split()[0], row["prompt_tokens_mean"], list(COLOURS).index(row["policy"])))
+    return rows and f"{commits_of(known)}\n\n" + cross(
+        [(kind(row), name_of(row["policy"]), cell_of(row)) for row in rows], "problems")
 
 
 def weights_table(weights):
-    rows = [[row["group"], f"{row['problems']:.0f}", percent(row["first"]), percent(row["in_set"]), f"{row['set']:.1f}"]
-            for row in weights["not_learnt_on"]]
-    return markdown(["problems, not learnt on", "number", "first", "in the set", "segments of the set"], rows)
+    """Tasks, and what weights, against tokens. Of problems that were not learnt on."""
+    cells = []
+    for name in ("all", "long"):
+        for row in weights[name]["not_learnt_on"]:
+            task, tokens = row["group"].split()
+            cells.append((f"{task}, weights of {name}", int(tokens),
+                          f"{percent(row['first'])}, {percent(row['in_set'])}, {row['set']:.1f}"))
+    columns = sorted({cell[1] for cell in cells})
+    cells.sort(key=lambda cell: columns.index(cell[1]))
+    table = cross([(line, f"{tokens:,} tokens", text) for line, tokens, text in cells], "problems")
+    return f"{commits_of([weights['all'], weights['long']])}\n\n{table}"
 
 
-def transfer_table(studies, names):
-    rows = []
-    for study in studies.values():
+def transfer_table(studies):
+    """Problems, and what policy, against what its weights were learnt on: where other weights than those of all were
+    tried."""
+    names = ["all", "notes", "sentences", "short", "repeated", "long"]
+    known = [study for name, study in studies.items() if name not in (*NOTES, *OTHER, *LORA)]
+    cells = []
+    for study in known:
         for row in study["rows"]:
-            if weights_of(row) in names:
-                policy = row["policy"].replace(f"+voters={weights_of(row)}", "")
-                rows.append([weights_of(row), f"{row['problems']} of {row['group']}", f"`{policy}`",
-                             percent(row["right"], row["right_interval"]), percent(row["found"])])
-    rows.sort(key=lambda row: names.index(row[0]))
-    return rows and markdown(["weights from", "problems", "policy", "right (95 %)", "found"], rows)
+            weights, (low, high) = weights_of(row["policy"]) or "all", row["right_interval"]
+            policy = row["policy"].replace(f"+voters={weights}", "")
+            if "found" in row:
+                cells.append((f"{row['problems']} of {row['group']}, `{policy}`", weights,
+                              f"{percent(row['right'], '')} ({100 * low:.0f} – {100 * high:.0f}); "
+                              f"{percent(row['found'], '')}"))
+    tried = {line for line, weights, _ in cells if weights != "all"}
+    cells.sort(key=lambda cell: names.index(cell[1]))
+    cells = [cell for cell in cells if cell[0] in tried]
+    return cells and f"{commits_of(known)}\n\n{cross(cells, 'problems, policy')}"
 
 
 def beyond_full(row, full):
@@ -330,48 +356,30 @@ def perplexity_table(found):
             + markdown(["policy", "perplexity", "beyond full, % (95 %)", "attended", "device"], rows))
 
 
-def times_table(document):
-    names = {**{f"weights of {name}": weights for name, weights in document["weights"].items()}, **document["studies"],
-             **{name: document[name] for name in FORETOLD if name in document}}
-    rows = [[name, f"{one['seconds'] / 60:,.0f}"] for name, one in names.items() if "seconds" in one]
-    whole = sum(one.get("seconds", 0) for one in names.values())
-    return markdown(["study", "minutes of a core"], [*rows, ["**all**", f"**{whole / 60:,.0f}**"]])
-
-
 def tables_of(document):
     studies = document["studies"]
-    tables = {name: study_table(name, study) for name, study in studies.items()}
-    for name, weights in (("weights", "all"), ("weights_long", "long")):
-        if weights in document["weights"]:
-            tables[name] = weights_table(document["weights"][weights])
-    note_studies = ("notes_12", "notes_24")  # whose rows with weights of notes have a table of their own
-    others = {name: study for name, study in studies.items() if name not in note_studies}
-    tables["transfer"] = transfer_table(others, ["notes", "sentences", "short", "repeated"])
-    tables["from_long"] = transfer_table(studies, ["long"])
 
     def rounded(row):
-        return ROUNDED in row["policy"]
+        return ROUNDED in row["policy"] and not weights_of(row["policy"])
 
-    def beside_kv(row):
+    def is_needle_beside_kv(row):
         return (row["group"].startswith("needle")
                 and row["policy"] in ("full", "oracle", *SENTENCE_KV, "sentence_voters"))
 
-    def learnt_on_notes(row):
-        return weights_of(row) == "notes"
-
-    tables["from_notes"] = part_table(studies, note_studies,
-                                      lambda row: row["policy"] in ("full", "oracle") or learnt_on_notes(row),
-                                      learnt_on_notes)
-    tables["rounded"] = part_table(studies, ("notes_more", "keys_more", "longest"), rounded, rounded)
-    tables["sentence_kv"] = part_table(studies, ("needle", "longer"), beside_kv,
-                                       lambda row: row["policy"] in SENTENCE_KV)
-    tables["times"] = times_table(document)
+    tables = {name: policies_table(studies, [name]) for name in ("chain", "values")}
+    tables["notes"] = policies_table(studies, NOTES, lambda row: True)
+    tables["keys"] = policies_table(studies, ("keys", "keys_more"),
+                                    lambda row: not weights_of(row["policy"]) and not rounded(row))
+    tables["other"] = policies_table(studies, OTHER)
+    tables["lengths"] = lengths_table(studies)
+    tables["rounded"] = policies_table(studies, ("notes_more", "keys_more", "longest"), rounded, ROUNDED)
+    tables["sentence_kv"] = policies_table(studies, ("needle", "longer"), is_needle_beside_kv)
+    tables["lora"] = policies_table(studies, ("untrained_notes_12", *LORA), before=["untrained_notes_12"])
+    tables["transfer"] = transfer_table(studies)
+    if {"all", "long"} <= document["weights"].keys():
+        tables["weights"] = weights_table(document["weights"])
     tables.update((name, perplexity_table(document[name])) for name in FORETOLD if name in document)
     return {name: table for name, table in tables.items() if table}  # what has no rows yet stays as it is
-
-
-# Okabe and Ito's: told apart by everybody, and in print.
-COLOURS = {"full": "black", "oracle": "#7F7F7F", "quest@256": "#E69F00", "sentence_voters": "#0072B2"}
 
 
 def draw(document):
@@ -381,8 +389,7 @@ def draw(document):
     import matplotlib.pyplot as plt
     plt.rcParams["svg.hashsalt"] = "zoomr"
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-    lengths = ("keys", "needle", "longer", "long", "longest")
-    rows = [row for name in lengths if name in document["studies"] for row in document["studies"][name]["rows"]]
+    rows = [row for name in LENGTHS if name in document["studies"] for row in document["studies"][name]["rows"]]
     for axes, task, title in zip(panels, ("keys", "needle"), ("one of four keys", "one needle")):
         for number, (policy, colour) in enumerate(COLOURS.items()):
             points = sorted((row["prompt_tokens_mean"], 100 * row["right"], [100 * x for x in row["right_interval"]])
@@ -440,4 +447,6 @@ if __name__ == "__main__":
                         if not given.draw and getattr(given, novel_of(name)) and bool(given.lora) == (name in LORA)])
     everything = load()
     draw(everything)
-    fill("pretrained.md", tables_of(everything))
+    tables = tables_of(everything)
+    for page in PAGES:
+        fill(page, tables)
