@@ -30,6 +30,11 @@ double mean_share(const captured_shares& judged, const std::vector<index_t>& rea
   return sum / (judged.layers() - dense);
 }
 
+std::vector<index_t> best_anchors(const captured_shares& shares, const options& given) {
+  return best_anchors(shares.layers(), given.layers, given.dense_layers,
+                      [&](index_t anchor, index_t layer) { return shares.share(anchor, layer, shares); });
+}
+
 /// The tables for all layers of the model, those with a sliding window among them.
 nlohmann::ordered_json document_of(const loaded_model& on, const std::vector<index_t>& read,
                                    const captured_shares& shares, const options& given) {
@@ -103,12 +108,12 @@ void run(const options& given) {
     halves[p % 2].add(prompt, on.layers, {given.budget}, query_tokens, apart);
   }
   const auto& [learnt, judged] = halves;
-  print(learnt, judged, best_anchors(learnt, given.layers, given.dense_layers), given);
+  print(learnt, judged, best_anchors(learnt, given), given);
   if (given.out.empty()) return;
   captured_shares all = learnt;
   all.add(judged);
   output_file file(given.out);
-  file.stream() << document_of(on, best_anchors(all, given.layers, given.dense_layers), all, given).dump(1) << '\n';
+  file.stream() << document_of(on, best_anchors(all, given), all, given).dump(1) << '\n';
   file.finish();
 }
 

@@ -2,20 +2,32 @@
 #include "captured.hpp"
 
 #include <algorithm>  // std::max, std::min, std::nth_element, std::sort
-#include <cmath>      // std::exp
+#include <cmath>      // std::exp, std::llround
+#include <cstdint>    // std::int64_t
 #include <numeric>    // std::iota
+
+#include "../evaluate/token_controls.hpp"
 
 namespace decode::anchors {
 
-std::vector<index_t> exact_rule::chosen(std::span<const float> mass) const {
-  const auto tokens = static_cast<index_t>(mass.size());
-  const index_t front = std::min(sinks, tokens), back = std::max(front, tokens - recent);
+std::vector<index_t> exact_rule::chosen(std::span<const float> weights, std::size_t context) const {
+  const auto tokens = static_cast<index_t>(context);
+  const zoomr::zones zone = exact_zones(budget);
+  const index_t front = std::min(zone.sinks, tokens), back = std::max(front, tokens - zone.recent);
+  std::vector<std::int64_t> mass(context);  // the largest of the heads, in units of pooled_mass
+  for (std::size_t row = 0; row < weights.size(); row += context) {
+    const auto of_head = weights.subspan(row, context);
+    double between = 0;
+    for (index_t t = front; t < back; ++t) between += double{of_head[static_cast<std::size_t>(t)]};
+    for (std::size_t t = 0; t < context && between > 0; ++t)
+      mass[t] = std::max(mass[t], std::int64_t{std::llround(double{of_head[t]} / between * zoomr::pooled_mass::unit)});
+  }
   std::vector<index_t> read(static_cast<std::size_t>(back - front));
   std::iota(read.begin(), read.end(), front);
-  const auto taken = static_cast<std::size_t>(std::max(0, budget - sinks - recent));
+  const auto taken = static_cast<std::size_t>(budget - zone.sinks - zone.recent);
   if (read.size() > taken) {
     const auto larger = [&](index_t a, index_t b) {
-      const float of_a = mass[static_cast<std::size_t>(a)], of_b = mass[static_cast<std::size_t>(b)];
+      const std::int64_t of_a = mass[static_cast<std::size_t>(a)], of_b = mass[static_cast<std::size_t>(b)];
       return of_a != of_b ? of_a > of_b : a < b;
     };
     std::nth_element(read.begin(), read.begin() + static_cast<std::ptrdiff_t>(taken), read.end(), larger);
@@ -89,17 +101,14 @@ void captured_shares::add(const perplexity::prefill& prompt, std::span<const ind
       const index_t layer = layers[static_cast<std::size_t>(l)];
       const auto queries = prompt.last_queries(layer), keys = prompt.keys(layer);
       const index_t group = queries.extent(1) / kv_heads_;
-      std::vector<float> weights(context * static_cast<std::size_t>(group)), largest(context);
+      std::vector<float> weights(context * static_cast<std::size_t>(group));
       for (index_t g = 0; g < kv_heads_; ++g) {
         const auto row = [&](index_t h) {
           return std::span(weights).subspan(static_cast<std::size_t>(h) * context, context);
         };
-        std::fill(largest.begin(), largest.end(), 0.0f);
-        for (index_t h = 0; h < group; ++h) {
+        for (index_t h = 0; h < group; ++h)
           attend(queries[queries.extent(0) - 1 - back][g * group + h].data(), keys, g, prompt.scale(), row(h));
-          for (std::size_t t = 0; t < context; ++t) largest[t] = std::max(largest[t], row(h)[t]);
-        }
-        chosen[static_cast<std::size_t>(l * kv_heads_ + g)] = rule.chosen(largest);
+        chosen[static_cast<std::size_t>(l * kv_heads_ + g)] = rule.chosen(weights, context);
         for (index_t lane = 0; lane < (l + 1) * kv_heads_; ++lane) {
           double sum = 0;
           if (lane >= l * kv_heads_ && lane != l * kv_heads_ + g) continue;  // heads of a layer choose for themselves
@@ -114,8 +123,8 @@ void captured_shares::add(const perplexity::prefill& prompt, std::span<const ind
   }
 }
 
-std::vector<index_t> best_anchors(const captured_shares& shares, index_t count, index_t dense) {
-  const index_t layers = shares.layers();
+std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense,
+                                  zoomr::function_ref<double(index_t, index_t)> share) {
   const auto at = [&](index_t anchors, index_t end) {
     return static_cast<std::size_t>(anchors) * static_cast<std::size_t>(layers + 1) + static_cast<std::size_t>(end);
   };
@@ -128,7 +137,7 @@ std::vector<index_t> best_anchors(const captured_shares& shares, index_t count, 
       double sum = best[at(k - 1, anchor)];
       if (sum < 0) continue;
       for (index_t end = anchor + 1; end <= layers; ++end) {
-        sum += shares.share(anchor, end - 1, shares);
+        sum += share(anchor, end - 1);
         if (sum <= best[at(k, end)]) continue;
         best[at(k, end)] = sum, last[at(k, end)] = anchor;
       }

@@ -5,7 +5,11 @@
 // L = layers, G = kv_heads
 #pragma once
 
-#include <vector>  // std::vector
+#include <zoomr/core/function_ref.hpp>
+
+#include <cstddef>  // std::size_t
+#include <span>     // std::span
+#include <vector>   // std::vector
 
 #include "../perplexity/prefill.hpp"
 
@@ -13,16 +17,14 @@ namespace decode::anchors {
 
 using zoomr::index_t;
 
-/// What a KV head reads of a query's context, as the control exact@budget does: the first 4 tokens, the last 64, and
-/// those with the largest attention of one of its query heads.
+/// What a KV head reads of a query's context, as the control exact@budget does: the first tokens, the last ones, and
+/// those with the largest attention of one of its query heads among what is between them.
 struct exact_rule {
   index_t budget = 512;
-  index_t sinks = 4;
-  index_t recent = 64;
 
-  /// @param mass  [tokens]  of the context, the query's own the last
-  /// @return      ascending
-  std::vector<index_t> chosen(std::span<const float> mass) const;
+  /// @param weights  [query heads, tokens]  softmax of each over the context, the query's own token the last
+  /// @return         ascending
+  std::vector<index_t> chosen(std::span<const float> weights, std::size_t tokens) const;
 };
 
 /// Shares of attention, added up over queries: that of KV head g of layer l in what KV head m of layer a chooses.
@@ -64,9 +66,11 @@ class captured_shares {
 
 /// Which layer each one reads, [L]: those of so many anchors by which the shares add up to most. A layer reads the
 /// last anchor up to itself. The first layers are left out, as they choose nothing.
+/// @param share  share(anchor, layer)  at least 0
 /// @pre  dense < L, 1 <= count <= L - dense
 /// @cost  O(count * L^2)
-std::vector<index_t> best_anchors(const captured_shares& shares, index_t count, index_t dense);
+std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense,
+                                  zoomr::function_ref<double(index_t, index_t)> share);
 
 /// The same with anchors at equal distances: what is to be beaten.
 std::vector<index_t> even_anchors(index_t layers, index_t count, index_t dense);

@@ -9,6 +9,7 @@
 #include "../../decode/input_error.hpp"
 #include "../../decode/number_option.hpp"
 #include "../traces/trace_problem.hpp"
+#include "token_controls.hpp"
 
 namespace decode::evaluate {
 namespace {
@@ -173,7 +174,7 @@ CLI::App* add_anchors(CLI::App& app, anchors::options& given) {
       ->transform(number_in(2, 1 << 20))
       ->capture_default_str();
   command->add_option("--budget", given.budget, "tokens that a KV head reads")
-      ->transform(number_in(69, zoomr::unlimited))
+      ->transform(number_in(least_control_budget, zoomr::unlimited))
       ->capture_default_str();
   command->add_option("--layers", given.layers, "that choose")->transform(natural)->capture_default_str();
   command
