@@ -30,7 +30,7 @@ double mean_share(const captured_shares& judged, const std::vector<index_t>& rea
   return sum / (judged.layers() - dense);
 }
 
-std::vector<index_t> best_anchors(const captured_shares& shares, const options& given) {
+std::vector<index_t> anchors_by(const captured_shares& shares, const options& given) {
   return best_anchors(shares.layers(), given.layers, given.dense_layers,
                       [&](index_t anchor, index_t layer) { return shares.share(anchor, layer, shares); });
 }
@@ -108,12 +108,12 @@ void run(const options& given) {
     halves[p % 2].add(prompt, on.layers, {given.budget}, query_tokens, apart);
   }
   const auto& [learnt, judged] = halves;
-  print(learnt, judged, best_anchors(learnt, given), given);
+  print(learnt, judged, anchors_by(learnt, given), given);
   if (given.out.empty()) return;
   captured_shares all = learnt;
   all.add(judged);
   output_file file(given.out);
-  file.stream() << document_of(on, best_anchors(all, given), all, given).dump(1) << '\n';
+  file.stream() << document_of(on, anchors_by(all, given), all, given).dump(1) << '\n';
   file.finish();
 }
 
