@@ -14,7 +14,7 @@
 namespace zoomr_test {
 namespace {
 
-constexpr shape model{6, 6, 3, 8};
+constexpr shape model{5, 4, 2, 8};
 
 /// Tables that some layers and KV heads read by.
 struct drawn_anchors {
@@ -93,7 +93,7 @@ TEST_CASE("drafts, dropped steps, rollbacks, forks, saving and loading give the 
   for_each_choosing([](const char* name, const auto& policy) {
     if (frees_pages(policy)) return;
     happened all;
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(std::string(name));
       CAPTURE(seed);
       const drawn_anchors anchors(model, policy.zone.dense_layers, seed);
