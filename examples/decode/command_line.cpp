@@ -112,6 +112,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
          "in what the keys that these heads read are kept: as_cache, or q8_0, a copy with 8.5 bits for a number")
       ->check(CLI::IsMember({"as_cache", "q8_0"}))
       ->capture_default_str();
+  app.add_option("--anchors", given.voters.anchors,
+                 "layers that read the choice of an earlier one, as zoomr-eval anchors learns them; for policies that "
+                 "choose for each layer or head")
+      ->check(file_name());
   app.add_option("--storage", given.storage,
                  "of keys and values, and how many bits it takes for a number: " + bits_of_storage(offered_storage{}))
       ->check(CLI::IsMember(storage_names(offered_storage{})))

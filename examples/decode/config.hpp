@@ -45,6 +45,12 @@ struct voter_bounds {
   friend bool operator==(const voter_bounds&, const voter_bounds&) = default;
 };
 
+/// Whose choice layers read: zoomr::config::anchors.
+struct layer_tables {
+  std::vector<zoomr::index_t> layers;    // [layers]; empty: each chooses
+  std::vector<zoomr::index_t> kv_heads;  // [layers, kv_heads]
+};
+
 struct model_config {
   std::string family;            // llama, qwen2, qwen3, gemma3
   std::size_t vocab = 0;         // rows of the embedding; may exceed the tokenizer's size
@@ -76,6 +82,7 @@ struct model_config {
   zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;
   std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
   voter_bounds bounds;        // of their posterior
+  layer_tables anchors;
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
   std::size_t layers_in_window() const {

@@ -130,6 +130,7 @@ void expect_files_apart(const options& given, const std::vector<policy_choice>& 
   files.reads("--prompt-file", given.prompt_file);
   files.reads("--chat", given.chat_file);
   files.reads("--voters", voters_file(given.directory, given.voters));
+  files.reads("--anchors", given.voters.anchors);
   files.writes("--report", given.report_file);
   for (const policy_choice& choice : all) {
     files.writes("--dump-logits", name_for_run(given.logits_file, all.size(), choice));
@@ -145,6 +146,7 @@ void decode_text(const options& given) {
   const model_config config = read_config_with_voters(given.directory, given.voters);
   if (given.on_device() && !given.turns.empty()) fail("--turn: on a device there are no later turns");
   if (given.on_device()) expect_layers_alike(config, "--device cuda");
+  if (given.on_device() && !given.voters.anchors.empty()) fail("--anchors: on a device each layer chooses for itself");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");
   if (given.on_device()) device::expect_present();

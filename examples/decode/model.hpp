@@ -43,6 +43,9 @@ class model {
     config_.voters = std::move(weights), config_.bounds = bounds, config_.voter_keys = keys;
   }
 
+  /// The same of whose choice layers read.
+  void set_anchors(layer_tables anchors) { config_.anchors = std::move(anchors); }
+
   /// One pass over packed tokens.
   ///
   /// @param step       takes each layer's rotated keys and values, then answers its queries:

@@ -18,6 +18,7 @@
 #include <variant>    // std::variant, std::visit
 #include <vector>     // std::vector
 
+#include "anchors.hpp"
 #include "attention_tap.hpp"
 #include "input_error.hpp"
 #include "model.hpp"
@@ -279,12 +280,17 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     limits.voter_keys = c.voter_keys;
     c.bounds.set_in(limits);
   }
+  const layer_tables anchors = policy_anchors(c);
+  if (!anchors.layers.empty()) {
+    const auto layers = static_cast<index_t>(anchors.layers.size()), kv_heads = static_cast<index_t>(c.kv_heads);
+    limits.anchors = {zoomr::view<const index_t>(anchors.layers), {anchors.kv_heads.data(), {layers, kv_heads}}};
+  }
   if (c.window == 0) return open(shape_of(c, c.layers), limits);
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
   const std::size_t with_window = c.layers_in_window();
   std::vector<cache_type> groups;
   groups.push_back(open(shape_of(c, c.layers - with_window), limits));
-  limits.logits.window = static_cast<index_t>(c.window), limits.voters = {};
+  limits.logits.window = static_cast<index_t>(c.window), limits.voters = {}, limits.anchors = {};
   auto all_in_window = with_placement(zoomr::presets::full, Placement{});
   groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_of(c, with_window), all_in_window, limits));
   return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));

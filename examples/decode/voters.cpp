@@ -4,6 +4,7 @@
 #include <span>     // std::span
 #include <utility>  // std::move
 
+#include "anchors.hpp"
 #include "input_error.hpp"
 #include "json_file.hpp"
 
@@ -49,6 +50,7 @@ model_config read_config_with_voters(const std::filesystem::path& directory, con
     learnt_voters learnt = read_voters(file, c);
     c.voters = std::move(learnt.weights), c.bounds = learnt.bounds;
   }
+  if (!given.anchors.empty()) c.anchors = read_anchors(given.anchors, c);
   return c;
 }
 

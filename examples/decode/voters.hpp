@@ -25,16 +25,17 @@ struct learnt_voters {
 ///         and finite, and bounds that cannot be
 learnt_voters read_voters(const std::filesystem::path& file, const model_config& c);
 
-/// What a command line says of the heads that vote.
+/// What a command line says of the heads that vote, and of layers that read another one's choice.
 struct voter_options {
   std::string file;               // of their weights; empty: voters.json beside the model, if it is there
   std::string keys = "as_cache";  // in what the keys that they read are kept: also q8_0
+  std::string anchors;            // file of these layers; empty: each layer chooses
 };
 
 /// Of their weights, if there is such a file.
 std::string voters_file(const std::filesystem::path& directory, const voter_options& given);
 
-/// The config of a checkpoint, with the weights that are meant, if there are any.
+/// The config of a checkpoint, with the tables that are meant, if there are any.
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given);
 
 /// Weights of the layers that a policy is for: all but those with a sliding window.

@@ -209,7 +209,7 @@ void step<T, Placement>::attend(index_t layer, view<const float, 3> queries, vie
   expect_extents("attend: queries are", queries, {{tokens_, model.heads, model.head_dim}});
   expect_extents("attend: out is", out, {{tokens_, model.heads, model.value_width()}});
   if (lse.data() != nullptr) expect_extents("attend: lse is", lse, {{tokens_, model.heads}});
-  core_->step.layers.expect_queries("attend", layer);
+  core_->step.layers.expect_queries("attend", layer, core_->anchors.anchor(layer));
   queries = core_->hadamard.queries(queries);
   note_queries(layer, queries);
   for (detail::planned_item& item : core_->step.items) {
@@ -246,7 +246,7 @@ void step<T, Placement>::list(index_t layer, view<const float, 3> queries,
                               function_ref<void(const slots_read&)> visit) requires(!pool_of<Placement, T>::may_fail) {
   const shape& model = expect_layer("list_slots", layer);
   expect_extents("list_slots: queries are", queries, {{tokens_, model.heads, model.head_dim}});
-  core_->step.layers.expect_queries("list_slots", layer);
+  core_->step.layers.expect_queries("list_slots", layer, core_->anchors.anchor(layer));
   queries = core_->hadamard.queries(queries);
   note_queries(layer, queries);
   for (index_t i = 0; i < base::items(); ++i) {

@@ -110,6 +110,18 @@ class replay : public replayed {
     }
   }
 
+  bool chooses(index_t layer) const {
+    return shared_by_all() || past_.anchors.empty() || past_.anchors[static_cast<std::size_t>(layer)] == layer;
+  }
+  // The row that a head reads: that of its layer, or of the layer's anchor.
+  index_t row_read(index_t layer, index_t head) const {
+    if (chooses(layer)) return sharing_of(layer, head).row;
+    const index_t lane = layer * model().kv_heads + head / group();
+    const index_t kv_head =
+        past_.anchor_kv_heads.empty() ? head / group() : past_.anchor_kv_heads[static_cast<std::size_t>(lane)];
+    return sharing_of(past_.anchors[static_cast<std::size_t>(layer)], kv_head * group() + head % group()).row;
+  }
+
   void unless_clear(index_t position, double gap, double allowed) {
     if (!past_.exact && std::abs(gap) <= allowed) close_call(position);
   }
@@ -640,7 +652,7 @@ class replay : public replayed {
     for (index_t layer = first_layer; layer < model().layers; ++layer) {
       for (index_t head = 0; head < model().heads; ++head) {
         const sharing of = sharing_of(layer, head);
-        if (of.first_layer != layer || of.first_head != head) continue;
+        if (!chooses(layer) || of.first_layer != layer || of.first_head != head) continue;
         in_force_[static_cast<std::size_t>(of.row)] = choose(now, of);
         last_choice_ = now.position;
       }
@@ -673,7 +685,7 @@ class replay : public replayed {
   }
 
   std::vector<index_t> positions(const moment& now, index_t layer, index_t head, bool dense) {
-    const choice& by = in_force_[static_cast<std::size_t>(sharing_of(layer, head).row)];
+    const choice& by = in_force_[static_cast<std::size_t>(row_read(layer, head))];
     std::vector<index_t> made;
     made.reserve(static_cast<std::size_t>(now.position) + 1);
     const std::vector<segment>& known = segments_at(now);

@@ -9,6 +9,7 @@
 #include "../../decode/input_error.hpp"
 #include "../../decode/number_option.hpp"
 #include "../traces/trace_problem.hpp"
+#include "token_controls.hpp"
 
 namespace decode::evaluate {
 namespace {
@@ -157,6 +158,37 @@ CLI::App* add_heads(CLI::App& app, retrieval::heads_options& given) {
   return command;
 }
 
+CLI::App* add_anchors(CLI::App& app, anchors::options& given) {
+  CLI::App* command =
+      app.add_subcommand("anchors", "which layers can read what an earlier layer has chosen: tables for --anchors");
+  const auto natural = number_in(1, zoomr::unlimited);
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
+  command->add_option("--text", given.texts, "files of long text, such as the model will read")
+      ->required()
+      ->check(file_name());
+  command->add_option("--context", given.context, "tokens of a passage")->transform(natural)->capture_default_str();
+  command
+      ->add_option("--passages", given.passages,
+                   "of each text; what is said of the tables is measured on every second one, which they were not "
+                   "learnt on")
+      ->transform(number_in(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--budget", given.budget, "tokens that a KV head reads")
+      ->transform(number_in(least_control_budget, zoomr::unlimited))
+      ->capture_default_str();
+  command->add_option("--layers", given.layers, "that choose")->transform(natural)->capture_default_str();
+  command
+      ->add_option("--dense-layers", given.dense_layers,
+                   "the first layers, which choose nothing: zones.dense_layers of the policy")
+      ->transform(number_in(0, zoomr::unlimited))
+      ->capture_default_str();
+  command->add_option("--seed", given.seed, "of the places of the passages")
+      ->transform(seed_number())
+      ->capture_default_str();
+  command->add_option("--out", given.out, "file to write, as --anchors of zoomr-decode reads it")->check(file_name());
+  return command;
+}
+
 /// Policies, and the weights of the heads that vote under them.
 void add_contenders(CLI::App* command, std::vector<std::string>& policies, std::vector<std::string>& voters) {
   command
@@ -296,6 +328,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   add_ledger(app, said.of_ledger);
   const CLI::App* const text = add_perplexity(app, said.of_perplexity);
   const CLI::App* const heads = add_heads(app, said.of_heads);
+  const CLI::App* const layers = add_anchors(app, said.of_anchors);
   const CLI::App* const found = add_retrieval(app, said.of_retrieval);
   const CLI::App* const forms = add_forms(app, said.of_forms);
   const CLI::App* const texts = add_traces(app, said.of_traces);
@@ -307,13 +340,14 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     if (wrong.get_exit_code() == 0) return app.exit(wrong);
     fail(wrong.what());
   }
-  for (auto* const names :
-       {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts, &said.of_retrieval.of.texts,
-        &said.of_retrieval.voters, &said.of_forms.scene.texts, &said.of_forms.voters, &said.of_traces.voters})
+  for (auto* const names : {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts,
+                            &said.of_anchors.texts, &said.of_retrieval.of.texts, &said.of_retrieval.voters,
+                            &said.of_forms.scene.texts, &said.of_forms.voters, &said.of_traces.voters})
     *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
   if (!said.of_heads.forms.empty() && heads->count("--tasks") == 0) said.of_heads.of.tasks.clear();
+  if (layers->parsed()) said.asked = measurement::anchors;
   if (found->parsed()) said.asked = measurement::retrieval;
   if (forms->parsed()) said.asked = measurement::forms;
   if (texts->parsed()) said.asked = measurement::traces;

@@ -4,6 +4,7 @@
 
 #include <optional>  // std::optional
 
+#include "../anchors/anchors.hpp"
 #include "../ledger/study.hpp"
 #include "../perplexity/perplexity.hpp"
 #include "../retrieval/forms_study.hpp"
@@ -14,13 +15,14 @@
 
 namespace decode::evaluate {
 
-enum class measurement { ledger, perplexity, heads, retrieval, forms, traces, speed };
+enum class measurement { ledger, perplexity, heads, anchors, retrieval, forms, traces, speed };
 
 struct command_line {
   measurement asked = measurement::ledger;
   ledger::study_options of_ledger;
   perplexity::options of_perplexity;
   retrieval::heads_options of_heads;
+  anchors::options of_anchors;
   retrieval::options of_retrieval;
   retrieval::forms_options of_forms;
   traces::options of_traces;

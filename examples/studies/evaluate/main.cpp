@@ -12,6 +12,7 @@ int run(int argc, char** argv) {
   if (said.asked == measurement::ledger) ledger::run(said.of_ledger);
   if (said.asked == measurement::perplexity) perplexity::run(said.of_perplexity);
   if (said.asked == measurement::heads) retrieval::run(said.of_heads);
+  if (said.asked == measurement::anchors) anchors::run(said.of_anchors);
   if (said.asked == measurement::retrieval) retrieval::run(said.of_retrieval);
   if (said.asked == measurement::forms) retrieval::run(said.of_forms);
   if (said.asked == measurement::traces) traces::run(said.of_traces);

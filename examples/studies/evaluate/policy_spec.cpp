@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy_spec.hpp"
 
-#include <cstddef>  // std::size_t
+#include <cstddef>  // std::ptrdiff_t, std::size_t
 
 #include "../../decode/numbers.hpp"
 
@@ -27,6 +27,17 @@ policy_choice read_policy(const std::string& spec) {
     choice.name.resize(at);
   }
   return choice;
+}
+
+std::string take_setting(policy_choice& choice, const std::string& name) {
+  std::vector<std::string>& settings = choice.settings;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const std::string setting = settings[i];
+    if (!setting.starts_with(name) || setting.size() <= name.size() + 1 || setting[name.size()] != '=') continue;
+    settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
+    return setting.substr(name.size() + 1);
+  }
+  return "";
 }
 
 }  // namespace decode

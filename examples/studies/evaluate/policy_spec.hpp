@@ -14,6 +14,10 @@ namespace decode {
 /// @throws input_error
 policy_choice read_policy(const std::string& spec);
 
+/// Takes "name=value" out of the settings of a policy.
+/// @return  the value; empty if it is not among them
+std::string take_setting(policy_choice& choice, const std::string& name);
+
 /// Refuses settings that name nothing of a policy.
 /// @param spec        as the command line says the policy, with `own` settings behind it
 /// @param everywhere  settings of --set, which each policy must have

@@ -50,13 +50,16 @@ struct random_eviction {
   }
 };
 
-namespace detail {
-
 inline constexpr index_t least_control_budget = 3;
+
+/// What exact@budget reads in any case.
+constexpr zoomr::zones exact_zones(index_t budget) { return zoomr::within_budget({.sinks = 4, .recent = 64}, budget); }
+
+namespace detail {
 
 template <class Visit>
 void with_exact(index_t budget, Visit visit) {
-  const zoomr::zones zone = zoomr::within_budget({.sinks = 4, .recent = 64}, budget);
+  const zoomr::zones zone = exact_zones(budget);
   visit(zoomr::compose(zoomr::fixed_pages{.longest = 1}, zoomr::key_mass{}, zoomr::pooled_mass{},
                        zoomr::top_k{.segments = budget - zone.sinks - zone.recent}, zoomr::every_token{}, zone));
 }
@@ -76,8 +79,8 @@ inline bool is_token_control(const std::string& name) { return name == "exact" |
 /// @throws input_error
 inline void expect_token_control(const policy_choice& choice, const std::string& spec) {
   if (!choice.settings.empty()) fail(spec, ": ", choice.name, " has no options");
-  if (choice.budget > 0 && choice.budget < detail::least_control_budget)
-    fail(spec, ": the budget is ", choice.budget, ", but must be at least ", detail::least_control_budget);
+  if (choice.budget > 0 && choice.budget < least_control_budget)
+    fail(spec, ": the budget is ", choice.budget, ", but must be at least ", least_control_budget);
 }
 
 /// Calls visit(policy) with a preset, one that cuts source code, or one of these controls.

@@ -8,6 +8,7 @@
 
 #include <zoomr/core/threads/thread_pool.hpp>
 
+#include "../../decode/anchors.hpp"
 #include "../../decode/input_error.hpp"
 #include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
@@ -30,6 +31,7 @@ struct task {
   policy_choice choice;
   std::string settings;  // as they were given
   bool adds_up = false;  // it must see the queries of the whole prompt
+  layer_tables anchors;
 };
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -39,19 +41,22 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 /// What is to be compared; all checked before anything is computed.
-std::vector<task> tasks_of(const options& given, std::size_t layers) {
+std::vector<task> tasks_of(const options& given, const model_config& config) {
   std::vector<task> all;
   bool used = given.settings.empty();
   for (const std::string& spec : given.policies) {
-    const policy_choice own = read_policy(spec);
+    policy_choice own = read_policy(spec);
+    const std::string anchors = take_setting(own, "anchors");
     if (own.name == "full" && (own.budget > 0 || !own.settings.empty()))
       fail(spec, ": full is what all others are compared with, and takes no settings");
-    task t{own, {}};
+    task t{.choice = own, .settings = {}, .anchors = {}};
+    if (!anchors.empty()) t.anchors = read_anchors(anchors, config);
     auto& settings = t.choice.settings;
     if (own.name != "full") settings.insert(settings.begin(), given.settings.begin(), given.settings.end());
     t.settings = joined(settings);
+    if (!anchors.empty()) t.settings.append(t.settings.empty() ? "" : " ").append("anchors=").append(anchors);
     // Quest leaves its first two layers dense, which suits models with many
-    if (own.name == "quest" && layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
+    if (own.name == "quest" && config.layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
     used = used || own.name != "full";
     if (is_token_control(own.name)) expect_token_control(t.choice, spec);
     with_policy_or_control(t.choice, [&](const auto& policy) {
@@ -150,6 +155,7 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
           on.net, before, [&](std::size_t passed) { bar.at(passed); },
           adds_up ? prefill::kept_queries::all : prefill::kept_queries::last);
     }
+    on.net.set_anchors(t.anchors);
     with_policy_or_control(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());
       r.found = score_tokens(on.net, policy, *prompt, scored, on.classes.read_by(policy.segment),
@@ -212,7 +218,7 @@ void run(const options& given) {
   files.reads("--voters", voters_file(given.directory, given.voters));
   files.writes("--resume", given.resume_file), files.writes("--csv", given.csv_file);
   const model_config config = read_config_with_voters(given.directory, given.voters);
-  const auto tasks = tasks_of(given, config.layers);
+  const auto tasks = tasks_of(given, config);
   check_sizes(given, config);
   bench on(given, config);
   on.tasks = tasks;

@@ -41,6 +41,19 @@ class prefill {
   /// [V]  of the prompt's last token
   std::span<const float> logits() const { return logits_; }
 
+  /// [P, G, D]
+  zoomr::view<const float, 3> keys(index_t layer) const {
+    return rows(layers_[static_cast<std::size_t>(layer)].keys, 0, ids_.size());
+  }
+  /// [tokens, N, D]  of the last ones, whose queries are kept
+  zoomr::view<const float, 3> last_queries(index_t layer) const {
+    const layer_memory& memory = layers_[static_cast<std::size_t>(layer)];
+    const index_t row = shape_.heads * shape_.head_dim;
+    return queries(memory, 0, memory.queries.size() / static_cast<std::size_t>(row));
+  }
+  /// Of query times key.
+  float scale() const { return scale_; }
+
   /// Gives the prompt to an empty sequence, as if it had been passed there.
   /// @param cache  of all layers
   void replay(zoomr::any_kv_cache<>& cache, zoomr::sequence seq) const { replay_with(cache, seq, {}); }

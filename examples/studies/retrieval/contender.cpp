@@ -2,9 +2,9 @@
 #include "contender.hpp"
 
 #include <map>          // std::map
-#include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
 
+#include "../../decode/anchors.hpp"
 #include "../../decode/input_error.hpp"
 #include "../../decode/table.hpp"
 #include "../../decode/voters.hpp"
@@ -27,17 +27,6 @@ weight_tables read_tables(const std::vector<std::string>& files, const model_con
   weight_tables tables = {{"", {c.voters, c.bounds}}};
   for (const auto& [name, path] : paths) tables[name] = read_voters(path, c);
   return tables;
-}
-
-// Takes "name=value" out of the settings; empty if it is not among them.
-std::string take(std::vector<std::string>& settings, std::string_view name) {
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    const std::string setting = settings[i];
-    if (!setting.starts_with(name) || setting.size() <= name.size() || setting[name.size()] != '=') continue;
-    settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
-    return setting.substr(name.size() + 1);
-  }
-  return "";
 }
 
 void describe(contender& one) {
@@ -74,8 +63,9 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
   const weight_tables tables = read_tables(files, c);
   std::vector<contender> all;
   for (const std::string& spec : specs) {
-    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}};
-    const std::string name = take(one.choice.settings, "voters"), keys = take(one.choice.settings, "voter_keys");
+    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}, .anchors = {}};
+    const std::string name = take_setting(one.choice, "voters"), keys = take_setting(one.choice, "voter_keys");
+    const std::string anchors = take_setting(one.choice, "anchors");
     expect_named(one.choice, spec);
     describe(one);
     if (!one.has_votes && !(name.empty() && keys.empty())) fail(spec, ": no heads vote under ", one.choice.name);
@@ -84,6 +74,7 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
     if (!keys.empty() && keys != "q8_0") fail(spec, ": voter_keys is q8_0, or not said");
     one.voters = table->second.weights, one.bounds = table->second.bounds;
     if (keys == "q8_0") one.voter_keys = zoomr::voter_storage::q8_0;
+    if (!anchors.empty()) one.anchors = read_anchors(anchors, c);
     all.push_back(std::move(one));
   }
   return all;

@@ -31,12 +31,6 @@ TEST_CASE("every preset attends, chooses and evicts after later prompts as the n
   });
 }
 
-zoomr::config limits_for_whole(const tape& says, index_t sequences = 1) {
-  zoomr::config limits = limits_for(says.size() + 3, sequences);
-  limits.max_draft_tokens = 23;
-  return limits;
-}
-
 TEST_CASE("items that are passed whole are attended, and chosen behind, as by the naive reference") {
   for_each_policy([](const char* name, const auto& policy) {
     comparison all;
@@ -52,29 +46,6 @@ TEST_CASE("items that are passed whole are attended, and chosen behind, as by th
   });
 }
 
-template <class Player>
-void save_and_load(Player& plays, index_t v, happened& all) {
-  memory_sink saved;
-  plays.cache.save(plays.at(v).seq, saved);
-  plays.cache.close(plays.at(v).seq);
-  memory_source from(saved.bytes);
-  plays.at(v).seq = plays.cache.load(from);
-  const auto within = plays.at(v).says->prompt_at(plays.tokens(v));
-  all.loaded_within += within && within->first > 0 && within->first < plays.tokens(v) ? 1 : 0;
-}
-
-template <class Policy>
-void check_lives(const Policy& policy, const tape& says, std::uint64_t seed, happened& all) {
-  player<Policy> plainly(model, policy, limits_for_whole(says)), plays(model, policy, limits_for_whole(says, 3));
-  plainly.open(says);
-  plainly.play_plainly();
-  plays.open(says);
-  live(
-      policy, plays, seed, all, [&](index_t v) { save_and_load(plays, v, all); },
-      [&](dice& random) { any_step_with_pins(policy, plays, random, all, takes_back_alike<Policy>); });
-  for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
-}
-
 TEST_CASE("later prompts cut anywhere, dropped, rolled back, forked, saved and loaded give the same bits") {
   for_each_preset([](const char* name, const auto& policy) {
     if (frees_pages(policy)) return;
@@ -82,7 +53,7 @@ TEST_CASE("later prompts cut anywhere, dropped, rolled back, forked, saved and l
     for (std::uint64_t seed = 1; seed <= 16; ++seed) {
       CAPTURE(std::string(name));
       CAPTURE(seed);
-      check_lives(policy, conversation(model, seed), seed, all);
+      check_lives(policy, limits_for_whole, conversation(model, seed), seed, all);
     }
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
@@ -101,7 +72,7 @@ TEST_CASE(
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       CAPTURE(std::string(name));
       CAPTURE(seed);
-      check_lives(policy, with_whole_items(policy, conversation(model, seed), seed), seed, all);
+      check_lives(policy, limits_for_whole, with_whole_items(policy, conversation(model, seed), seed), seed, all);
     }
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
@@ -132,7 +103,7 @@ TEST_CASE("spans cut anywhere, dropped, rolled back, forked, saved and loaded gi
       CAPTURE(std::string(name));
       CAPTURE(seed);
       const tape says = with_spans(conversation(model, seed), seed);
-      check_lives(pinning(policy, seed, says), says, seed, all);
+      check_lives(pinning(policy, seed, says), limits_for_whole, says, seed, all);
     }
     CAPTURE(std::string(name));
     CHECK((policy.evict.observes || all.rolled_into > 0));

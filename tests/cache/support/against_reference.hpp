@@ -67,6 +67,10 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   past.voters_unsure = limits.voters_unsure;
   past.voters_none = limits.voters_none;
   past.voters_none_slope = limits.voters_none_slope;
+  past.anchors.assign(limits.anchors.layers.begin(), limits.anchors.layers.end());
+  for (index_t layer = 0; layer < limits.anchors.kv_heads.extent(0); ++layer) {
+    for (const index_t head : limits.anchors.kv_heads[layer]) past.anchor_kv_heads.push_back(head);
+  }
   const reference::replay<Policy> right(policy, past, limits.min_sparse_context);
   const auto& voice = plays.at(0);
   const auto found = plays.cache.segments(voice.seq);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cache/support/driving.hpp>
+#include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
 
 #include <doctest/doctest.h>
@@ -312,6 +313,39 @@ void live(const Policy& policy, Player& plays, std::uint64_t seed, happened& all
     left = false;
     for (index_t v = 0; v < voices(); ++v) left = left || !plays.done(v);
   }
+}
+
+/// Limits for items of up to 23 tokens that are passed whole, some of them wrong.
+inline zoomr::config limits_for_whole(const tape& says, index_t sequences = 1) {
+  zoomr::config limits = limits_for(says.size() + 3, sequences);
+  limits.max_draft_tokens = 23;
+  return limits;
+}
+
+template <class Player>
+void save_and_load(Player& plays, index_t v, happened& all) {
+  memory_sink saved;
+  plays.cache.save(plays.at(v).seq, saved);
+  plays.cache.close(plays.at(v).seq);
+  memory_source from(saved.bytes);
+  plays.at(v).seq = plays.cache.load(from);
+  const auto within = plays.at(v).says->prompt_at(plays.tokens(v));
+  all.loaded_within += within && within->first > 0 && within->first < plays.tokens(v) ? 1 : 0;
+}
+
+/// Compares random lives of a text with the text token by token.
+/// @param limits_for  limits_for(text, sequences)
+template <class Policy, class Limits>
+void check_lives(const Policy& policy, const Limits& limits_for, const tape& says, std::uint64_t seed, happened& all) {
+  const shape& model = says.numbers.model;
+  player<Policy> plainly(model, policy, limits_for(says, 1)), plays(model, policy, limits_for(says, 3));
+  plainly.open(says);
+  plainly.play_plainly();
+  plays.open(says);
+  live(
+      policy, plays, seed, all, [&](index_t v) { save_and_load(plays, v, all); },
+      [&](dice& random) { any_step_with_pins(policy, plays, random, all, takes_back_alike<Policy>); });
+  for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
 }
 
 }  // namespace zoomr_test

@@ -21,7 +21,7 @@ namespace zoomr::inline v0::detail {
 template <class Pool>
 index_t lanes_with_keys(const cache_core<Pool>& core) {
   if (!core.policy.selects || !core.policy.score.reads_keys || core.sizes.key_lanes > 0) return 0;
-  return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.model.kv_lanes();
+  return core.sizes.heard > 0 ? core.voters.kv_lanes().size() : core.sizes.index_lanes;
 }
 
 /// Adds the pass that has just ended to the sequence's statistics. Where details are on the host, those of the token
@@ -147,6 +147,7 @@ void finish_commit(cache_core<Pool>& core, planned_item& item, index_t accepted)
   const bool waited = choose_waiting(core, item, accepted);
   const bool chooses = waited || (item.chooses && accepted == item.tokens);
   if (chooses && item.chosen) {
+    pass_on_rows(core, core.pending[static_cast<std::size_t>(item.seq)]);
     std::swap(state.active_selection, core.pending[static_cast<std::size_t>(item.seq)]);
     state.log.push(item.first + accepted - 1, state.active_selection, level::summary);
   }

@@ -49,7 +49,9 @@ struct cache_core {
   query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
   head_exchange exchange;             // with other ranks
   voter_table voters;                 // of a choice from several queries
+  anchor_table anchors;               // layers that choose, and those that read what these have chosen
   table<selection> pending;           // [max_sequences]  choices not yet committed
+  table<selection> draft_choices;     // [step's tokens after the prompt]  those that later layers read
   stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
   cut_states cut;                     // of tokens whose stretches several threads share
   detail::half_queries halves;        // rows of the layer that is attended
@@ -79,6 +81,7 @@ struct cache_core {
         voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
+        anchors(model, policy, settings.anchors),
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
@@ -87,6 +90,7 @@ struct cache_core {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
     limits.voters = {};  // the caller's tables may go; `voters` and `exchange` have what is needed of them
     limits.ranks = {};
+    limits.anchors = {};
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = sizing::most_threads(settings);
     const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
@@ -99,6 +103,10 @@ struct cache_core {
     }
     states.reserve(settings.max_sequences);
     pending.reserve(settings.max_sequences);
+    draft_choices.reserve(sizes.draft_choices);
+    while (draft_choices.size() < sizes.draft_choices) {
+      draft_choices.emplace_back(sizes.selection_rows, sizes.most_segments);
+    }
     room.take_spare(sizes, pool);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(sizes, policy, settings);

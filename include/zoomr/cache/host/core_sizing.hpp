@@ -55,7 +55,7 @@ struct core_sizing {
         bounded_product({threads, thread_memory<number>::bytes(sizes, policy, observed_tokens(sizes, limits))}) +
         static_cast<byte_count>(counts_size(model, limits) * sizeof(head_counts)) +
         bounded_product(
-            {limits.max_sequences, rounded_index::bytes(model.kv_lanes(), sizes.rounded_cells, sizes.most_segments)}) +
+            {limits.max_sequences, rounded_index::bytes(sizes.index_lanes, sizes.rounded_cells, sizes.most_segments)}) +
         segment_summarizer::bytes(sizes, policy, limits) + step_plan<planned_item>::bytes(model, limits) +
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
@@ -65,7 +65,7 @@ struct core_sizing {
         stretch_sums::bytes(model, limits.max_batched_tokens, limits.max_tokens) +
         cut_states::bytes(sizes, limits, threads) + detail::half_queries::bytes(model, limits) +
         transformed_rows<number>::bytes(model, limits, transforms(limits)) +
-        bounded_product({policy.persists() ? 1 : 0, limits.max_sequences, sizes.selection_rows,
+        bounded_product({(policy.persists() ? limits.max_sequences : 0) + sizes.draft_choices, sizes.selection_rows,
                          sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
     return use;
   }

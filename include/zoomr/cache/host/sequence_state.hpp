@@ -60,22 +60,22 @@ struct sequence_state : token_state {
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         last_queries(sizes.asked_heads(), 1, sizes.remembered),
         masses(sizes.heard, sizes.voters, sizes.most_segments),
-        rounded(sizes.model.kv_lanes(), sizes.rounded_cells, sizes.most_segments),
+        rounded(sizes.index_lanes, sizes.rounded_cells, sizes.most_segments),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {
     heard = sizes.heard;
   }
 
-  /// Where the summaries of a KV lane begin: [segments] of [head_dim, rows] numbers of `layout::number_bytes`, and of
-  /// `layout::scale_bytes`.
-  std::byte* summaries_of(const layout& sizes, index_t kv_lane) {
-    return summaries.data() + kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
+  /// Where the summaries of an index lane begin: [segments] of [head_dim, rows] numbers of `layout::number_bytes`, and
+  /// of `layout::scale_bytes`.
+  std::byte* summaries_of(const layout& sizes, index_t index_lane) {
+    return summaries.data() + index_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
   }
 
-  /// Notes the summaries of a KV lane in 8 bits, from `first` on.
-  void round_summaries(const layout& sizes, index_t kv_lane, index_t first) {
-    rounded.renew(kv_lane, reinterpret_cast<const float*>(summaries_of(sizes, kv_lane)), first, segment_count());
+  /// Notes the summaries of an index lane in 8 bits, from `first` on.
+  void round_summaries(const layout& sizes, index_t index_lane, index_t first) {
+    rounded.renew(index_lane, reinterpret_cast<const float*>(summaries_of(sizes, index_lane)), first, segment_count());
   }
 
   /// Which slot holds which position in one KV lane; a view of `kept`, which an eviction changes.
@@ -117,10 +117,12 @@ struct sequence_state : token_state {
   /// @cost  copies the summaries of its segments, remembered queries, and tables; no keys or values; no allocation
   void become(const sequence_state& other, const layout& sizes) {
     token_state::become(other);
-    for (index_t kv_lane = 0; kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
-      const byte_count offset = kv_lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
+    for (index_t lane = 0; lane < sizes.index_lanes; ++lane) {
+      const byte_count offset = lane * sizes.kv_lane_summary_bytes(sizes.most_segments);
       std::copy_n(other.summaries.data() + offset, sizes.kv_lane_summary_bytes(segment_count()),
                   summaries.data() + offset);
+    }
+    for (index_t kv_lane = 0; kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
       const auto first = static_cast<std::ptrdiff_t>(kv_lane * most_kept);
       std::copy_n(other.kept.begin() + first, kept_each.committed, kept.begin() + first);
     }
@@ -132,9 +134,7 @@ struct sequence_state : token_state {
     if (sizes.remembered > 0) last_queries.copy_from(other.last_queries, known_queries());
     if (!in_first_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
     masses.forget(), rounded.forget();
-    for (index_t kv_lane = 0; sizes.rounded_cells > 0 && kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
-      round_summaries(sizes, kv_lane, 0);
-    }
+    for (index_t lane = 0; sizes.rounded_cells > 0 && lane < sizes.index_lanes; ++lane) round_summaries(sizes, lane, 0);
     active_selection.assign(other.active_selection);
     log = other.log;
     stats = other.stats;

@@ -22,6 +22,7 @@ class segment_summarizer {
       : sizes_(sizes),
         summarize_(policy.summarize),
         limits_(limits),
+        anchors_(sizes.model, policy, limits.anchors),
         keys_(static_cast<std::size_t>(keys_at_once(sizes, policy, limits)) *
               static_cast<std::size_t>(sizes.model.head_dim)),
         work_(static_cast<std::size_t>(longest(sizes, policy, limits))),
@@ -34,8 +35,9 @@ class segment_summarizer {
     return bounded_product({numbers, sizeof(float)});
   }
 
-  /// Makes those of the segments from `first` on, of all KV lanes. Of a cue the tokens that the KV lane still holds
-  /// count; if there are none, a summarizer that needs all keys at once is not called, and the summary is NaN.
+  /// Makes those of the segments from `first` on, of all KV lanes that have an index. Of a cue the tokens that the KV
+  /// lane still holds count; if there are none, a summarizer that needs all keys at once is not called, and the summary
+  /// is NaN.
   /// @throws error(storage) if pages do not come
   /// @cost   reads the keys of the cues once
   template <class Pool>
@@ -47,6 +49,8 @@ class segment_summarizer {
   template <class Pool>
   void make_all(Pool& pool, sequence_state& state, index_t first) {
     for (index_t l = 0; l < sizes_.model.kv_lanes(); ++l) {
+      const index_t index_lane = anchors_.index_lane(l);
+      if (index_lane < 0) continue;
       const auto kv_lane =
           pool.kv_lane(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads, view<const index_t>(state.pages));
       const slot_map slots = state.slots_of(l);
@@ -55,9 +59,9 @@ class segment_summarizer {
         make_one(kv_lane, limits_.key_scale.at(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
                  {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
         const view<float, 2> cells(cells_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
-        summarize_.store(cells, state.summaries_of(sizes_, l) + sizes_.kv_lane_summary_bytes(id));
+        summarize_.store(cells, state.summaries_of(sizes_, index_lane) + sizes_.kv_lane_summary_bytes(id));
       }
-      if (sizes_.rounded_cells > 0) state.round_summaries(sizes_, l, first);
+      if (sizes_.rounded_cells > 0) state.round_summaries(sizes_, index_lane, first);
     }
   }
   // Only a summarizer that sees all keys at once needs working memory for more than one.
@@ -95,7 +99,8 @@ class segment_summarizer {
 
   layout sizes_;
   const any_summarizer& summarize_;
-  config limits_;               // for its scales
+  config limits_;  // for its scales
+  anchor_table anchors_;
   std::vector<float> keys_;     // [longest cue, head_dim], or one key
   std::vector<float> work_;     // [longest cue]
   std::vector<index_t> order_;  // [longest cue]

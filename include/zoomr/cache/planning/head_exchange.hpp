@@ -166,6 +166,7 @@ class head_exchange {
       hash.add(std::int64_t{number});
     for (index_t rank = 0; rank <= limits.ranks.group.ranks(); ++rank)
       hash.add(std::int64_t{limits.ranks.first_of(rank, model.heads)});
+    for (const index_t anchor : limits.anchors.layers) hash.add(std::int64_t{anchor});
     for (const float number : {limits.logits.scale, limits.logits.soft_cap, limits.voters_unsure, limits.voters_none,
                                limits.voters_none_slope})
       hash.add(number);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <zoomr/cache/config.hpp>
+#include <zoomr/cache/planning/anchor_table.hpp>
 #include <zoomr/cache/planning/head_exchange.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
@@ -54,9 +55,11 @@ struct layout {
   shape model;
   index_t most_segments = 0;
   index_t summary_rows = 0;
+  index_t index_lanes = 0;     // KV lanes that have summaries, or whose keys a choice scores
   index_t selection_rows = 0;  // of a selection
   index_t query_parts = 0;     // 1 for sums of queries
   index_t records = 1;         // of query memory
+  index_t draft_choices = 0;   // tokens of a step whose choices later layers read
   index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
   index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
   index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice reads
@@ -97,6 +100,7 @@ struct layout {
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
     most_segments = segments_of(policy, sizes);
+    index_lanes = anchor_table::index_lanes(model, policy, sizes.anchors);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     exchange_bytes = head_exchange::bytes(model, policy, sizes, most_segments);
@@ -178,7 +182,7 @@ struct layout {
     return bounded_product({segments, numbers > 0 ? numbers + static_cast<byte_count>(scale_bytes) : 0});
   }
   byte_count summary_bytes(index_t segments) const {
-    return bounded_product({kv_lane_summary_bytes(segments), model.kv_lanes()});
+    return bounded_product({kv_lane_summary_bytes(segments), index_lanes});
   }
 
  private:
@@ -210,7 +214,11 @@ struct layout {
     query_parts = policy.query.sums ? 1 : 0;
     records = sizes.rollback_depth() + 1;
     if (policy.aggregate.queries > 0) size_voting(policy, sizes);
-    if (!policy.persists()) return;
+    if (!policy.persists()) {
+      const bool drafts = anchor_table::used(policy, sizes.anchors) && sizes.max_draft_tokens > 1;
+      draft_choices = drafts ? draft_records(sizes) : 0;
+      return;
+    }
     log_entry_words = selection_log::entry_words(selection_rows, most_exceptions(policy));
     log_words = bounded_product({2, std::int64_t{sizes.rollback_depth()} + 2, log_entry_words}) +
                 std::int64_t{4} * sizes.max_tokens;

@@ -53,6 +53,14 @@ class step_layers {
                       " was attended or observed in this pass already: keys are read by the queries of their own "
                       "layer alone, once, so that another layer of the model cannot share them");
   }
+  /// The same where this layer reads what `anchor` chooses: that one's queries have been seen.
+  void expect_queries(const char* call, index_t layer, index_t anchor) const {
+    expect_queries(call, layer);
+    ZOOMR_EXPECTS(anchor == layer || has(seen_, anchor), std::string(call) + ": layer " + std::to_string(layer) +
+                                                             " reads what layer " + std::to_string(anchor) +
+                                                             " chooses: attend that one before, in the same pass");
+  }
+  bool seen(index_t layer) const { return has(seen_, layer); }
   /// On a device: the pass's table is uploaded. Until then nothing may be enqueued that reads it.
   void start() { started_ = true; }
   /// On a device, before `call`: so it is, and layers come in ascending order.

@@ -60,8 +60,8 @@ class row_choices {
                            index_t thread) {
       const view<const votes_t> votes = chooser_.votes_so_far();
       if (!core_.policy.adds_scores_of_keys()) {
-        const index_t kv_lane = layer * core_.sizes.model.kv_heads + kv_head;
-        core_.policy.score.score(queries, state_.summaries_of(core_.sizes, kv_lane), votes, scores);
+        const index_t lane = core_.anchors.index_lane(layer * core_.sizes.model.kv_heads + kv_head);
+        core_.policy.score.score(queries, state_.summaries_of(core_.sizes, lane), votes, scores);
         return;
       }
       // One of the two is 0: rows are shared out over threads, or the KV heads of one row are.
@@ -73,8 +73,9 @@ class row_choices {
     };
     const head_queries row_queries = queries_.of_row(row, layer, layer_queries);
     if (core_.sizes.rounded_cells > 0) {
-      const rounded_lane rounded = state_.rounded.lane(row.kv_lane, state_.segment_count());
-      const auto* const summaries = reinterpret_cast<const float*>(state_.summaries_of(core_.sizes, row.kv_lane));
+      const index_t lane = core_.anchors.index_lane(row.kv_lane);
+      const rounded_lane rounded = state_.rounded.lane(lane, state_.segment_count());
+      const auto* const summaries = reinterpret_cast<const float*>(state_.summaries_of(core_.sizes, lane));
       if (chooser_.add_shortlist(row_queries, rounded, summaries)) return;
     }
     if (core_.policy.aggregate.weighs) {
@@ -114,6 +115,7 @@ void choose_rows(const layer_token<Pool>& token, token_range heads, view<const f
     if (head != row.first_head) continue;
     counts[head].chosen = true;
     counts[head].choice = choices.make(row, queries, into);
+    if (selection* const kept = token.own_choice()) kept->assign(row.row, into.row(row.row));
   }
 }
 
@@ -165,12 +167,27 @@ void choose_rows(cache_core<Pool>& core, planned_item& item, index_t position) {
   selection& pending = core.pending[static_cast<std::size_t>(item.seq)];
   row_choices<Pool> choices(core, item, position, core.threads_for(state.tokens()));
   for (index_t layer = 0; layer < model.layers; ++layer) {
-    for (index_t head = 0; head < model.heads; ++head) {
+    for (index_t head = 0; core.anchors.chooses(layer) && head < model.heads; ++head) {
       const choice_row row = row_for(model, core.policy.aggregate.per, layer, head);
       if (layer == row.first_layer && head == row.first_head) choices.make(row, {}, pending).add_to(state.stats);
     }
   }
   item.chooses = item.chosen = true;
+}
+
+/// Rows of layers that choose nothing become those that they read, so that each row says what its heads read.
+/// @cost  O(segments) for each of these rows
+template <class Pool>
+void pass_on_rows(const cache_core<Pool>& core, selection& rows) {
+  const shape& model = core.sizes.model;
+  const scope per = core.policy.aggregate.per;
+  for (index_t layer = 0; core.anchors.used() && layer < model.layers; ++layer) {
+    for (index_t head = 0; !core.anchors.chooses(layer) && head < model.heads; ++head) {
+      const choice_row row = row_for(model, per, layer, head);
+      const anchor_table::place source = core.anchors.source(layer, head);
+      if (head == row.first_head) rows.assign(row.row, rows.row(row_for(model, per, source.layer, source.head).row));
+    }
+  }
 }
 
 /// Makes the choice that is due, if one is.

@@ -43,9 +43,12 @@ struct layer_token {
   /// after the last layer.
   bool chooses() const {
     if (!may_choose() || core.policy.aggregate.per == scope::sequence) return false;
-    if (layer < core.policy.zone.dense_layers) return false;
+    if (layer < core.policy.zone.dense_layers || !core.anchors.chooses(layer)) return false;
     return core.policy.persists() || (planned().action == refresh_action::choose && !dense());
   }
+
+  /// Reads the choice of another layer, which has been made in this pass.
+  bool follows() const { return !core.anchors.chooses(layer) && core.step.layers.seen(core.anchors.anchor(layer)); }
 
   /// Slots that full attention would read, from the first one of the sequence on.
   index_t slots() const { return state().slot_end(position + 1); }
@@ -62,10 +65,18 @@ struct layer_token {
   /// made last.
   const selection_row& row_of(index_t head) const {
     const scope per = core.policy.aggregate.per;
-    const index_t row = row_for(core.sizes.model, per, layer, head).row;
+    const anchor_table::place source = core.anchors.source(layer, head);
+    const index_t row = row_for(core.sizes.model, per, source.layer, source.head).row;
     const bool for_following = core.policy.persists() && item.chooses && position == item.last();
     const bool is_made = per == scope::sequence ? second_pass && item.chosen : for_following;
+    if (const selection* const kept = own_choice()) return kept->row(row);
     return is_made ? core.pending[static_cast<std::size_t>(item.seq)].row(row) : state().active_selection.row(row);
+  }
+  /// Where each token chooses for itself: the rows of a token of a draft that are kept for later layers; nullptr: those
+  /// of the item's last token are in the active selection.
+  selection* own_choice() const {
+    if (core.sizes.draft_choices == 0 || position == item.last()) return nullptr;
+    return &core.draft_choices[item.draft + position - item.first];
   }
   /// Attends everything because a choice was unsure, and for no other reason.
   bool unsure() const {
@@ -121,7 +132,7 @@ class token_ranges {
   /// @param keep  blocks that are in memory are touched first, so that others are replaced
   void prefetch(bool keep = false) const {
     cache_core<Pool>& core = token_.core;
-    const bool open = token_.may_choose() && core.policy.aggregate.per != scope::sequence;
+    const bool open = token_.may_choose() && core.policy.aggregate.per != scope::sequence && !token_.follows();
     if (open && !dense_) return;  // chosen only when the queries are there
     const shape& model = core.sizes.model;
     const index_t heads_of_list = same_for_all() ? model.heads : reader_heads();
