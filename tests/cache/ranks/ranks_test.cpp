@@ -227,6 +227,46 @@ TEST_CASE("a rank that is gone, damaged or elsewhere is named by the others, and
   CHECK(elsewhere.tokens(1) == 70);
 }
 
+TEST_CASE("messages and bytes are those that are worked out by hand") {
+  constexpr auto pages = zoomr::fixed_pages{.longest = 8};
+  constexpr auto zones = zoomr::zones{.sinks = 2, .recent = 4, .open = zoomr::unlimited};
+  constexpr auto votes = zoomr::compose(pages, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::head_votes{},
+                                        zoomr::top_k{.segments = 2}, zoomr::every_token{}, zones);
+  constexpr auto scores =
+      zoomr::compose(pages, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::pooled_score{.per = zoomr::scope::layer},
+                     zoomr::top_k{.segments = 2}, zoomr::every_token{}, zones);
+  constexpr auto voters = zoomr::compose(pages, zoomr::key_mass{}, zoomr::head_posterior{.queries = 3},
+                                         zoomr::top_p{.share = 0.9f}, zoomr::every_token{}, zones);
+  const auto check = [](const auto& policy, const ranked_model& on, std::int64_t messages, zoomr::byte_count bytes) {
+    const tape says = make_tape(on.whole, kind::peaked, markup::sentences, 80, 60, 3);
+    zoomr::thread_ranks ends(on.split.ranks());
+    ranked_player plays(on, policy, limits_of(says), all_of(ends));
+    plays.open(says);
+    plays.play_plainly(0, 60), plays.play_plainly();
+    CHECK(plays.tokens() == 80);
+    const index_t others = on.split.ranks() - 1;
+    for (index_t rank = 0; rank <= others; ++rank) {
+      CHECK(plays.cache.at(rank).ranks().messages == others * messages);
+      CHECK(plays.cache.at(rank).ranks().bytes == others * bytes);
+    }
+  };
+  // A prompt of 60 tokens in one step, then 20 tokens. At its end 7 pages are there, before each of the tokens 7 (of
+  // four tokens), 8 (of eight), 9 (of eight). All have met before the prompt's end is committed: 32 bytes.
+  const ranked_model &two = whole_kv_heads[0], &four = whole_kv_heads[2];
+  for (const ranked_model& on : {two, four}) {
+    check(small::full, on, 0, 0);
+    check(small::quest, on, 0, 0);
+    check(small::sentence_kv, on, 0, 0);
+    // a number of 8 bytes for each page
+    check(votes, on, 2 + 20, 32 + (32 + 7 * 8) + 4 * (32 + 7 * 8) + 8 * (32 + 8 * 8) + 8 * (32 + 9 * 8));
+    // two layers; two heads, whose scores of two pages are in 8 bytes
+    check(scores, on, 2 * 20, 2 * (12 * (32 + 2 * 4 * 8) + 8 * (32 + 2 * 5 * 8)));
+  }
+  // the same of voters: 2 and 2 of both layers, or 3, 1, 1 and 2
+  check(voters, two, 2 + 20, 32 + 13 * (32 + 2 * 4 * 8) + 8 * (32 + 2 * 5 * 8));
+  check(voters, four, 2 + 20, 32 + 13 * (32 + 3 * 4 * 8) + 8 * (32 + 3 * 5 * 8));
+}
+
 TEST_CASE("ranks with other policies or configs refuse each other before the end of the first prompt is committed") {
   constexpr auto other = with(small::sentence_voters, [](auto& p) { p.select.segments = 2; });
   two_ranks both(small::sentence_voters, other);
