@@ -15,7 +15,7 @@
 #include <algorithm>  // std::copy_n, std::fill
 #include <atomic>     // std::atomic
 #include <chrono>     // std::chrono
-#include <csignal>    // std::raise, SIGKILL, SIGSTOP
+#include <csignal>    // kill, SIGKILL, SIGSTOP
 #include <map>        // std::map
 #include <string>     // std::string
 #include <thread>     // std::this_thread::sleep_for
@@ -99,8 +99,9 @@ class process_end {
 
  private:
   void stop() const {
-    if (how_ == fault::dies) std::raise(SIGKILL);
-    if (how_ == fault::stops) kill(getpid(), SIGSTOP);  // all its threads
+    if (how_ == fault::lies) return;
+    kill(getpid(), how_ == fault::dies ? SIGKILL : SIGSTOP);
+    for (;;) pause();  // it may come to another thread first
   }
 
   meeting& in_;
@@ -194,7 +195,8 @@ void check_fault(const char* name, const Policy& policy, fault how, std::uint64_
     if (processes.back() > 0) continue;
     process_end end(in, rank, ranks);
     if (rank == victim) end.fail_at(call, how, late, seed);
-    play(policy, on, sound, end, in.reports[rank]);
+    const std::string wrong = sentence_of([&] { play(policy, on, sound, end, in.reports[rank]); });
+    if (!wrong.empty()) wrong.copy(in.reports[rank].said, sizeof rank_report::said - 1);
     _exit(0);
   }
   const auto process = [&](index_t rank) { return processes[static_cast<std::size_t>(rank)]; };
@@ -207,8 +209,8 @@ void check_fault(const char* name, const Policy& policy, fault how, std::uint64_
     if (rank == victim && how != fault::lies) continue;
     const rank_report& report = in.reports[rank];
     const std::string said = report.said;
-    INFO(name, ", seed ", seed, ": rank ", rank, " of ", ranks, ", rank ", victim, " fails at message ", call, ": ",
-         said);
+    INFO(std::string(name), ", seed ", seed, ": rank ", rank, " of ", ranks, ", rank ", victim, " fails at message ",
+         call, ": ", said);
     CHECK(report.done);
     CHECK(said.find("ranks: rank " + std::to_string(victim) + " ") != std::string::npos);
     CHECK(report.seconds < std::chrono::duration<double>(in_time).count());

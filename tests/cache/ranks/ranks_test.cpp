@@ -8,8 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::copy
+#include <algorithm>  // std::copy, std::max
 #include <chrono>     // std::chrono
+#include <cstdlib>    // std::getenv, std::strtoull
 #include <string>     // std::string
 #include <utility>    // std::swap
 #include <vector>     // std::vector
@@ -23,6 +24,10 @@ const std::vector<ranked_model> whole_kv_heads = {
     {{2, 4, 2, 8}, {{0, 2, 4}}}, {{2, 6, 3, 8}, {{0, 4, 6}}}, {{2, 8, 4, 8}, {{0, 2, 4, 6, 8}}}};
 const std::vector<ranked_model> split_kv_heads = {{{2, 4, 1, 8}, {{0, 2, 4}, true}},
                                                   {{2, 9, 3, 8}, {{0, 3, 6, 8, 9}, true}}};
+
+/// Of each policy, at least.
+const std::uint64_t lives = std::max<std::uint64_t>(
+    6, std::getenv("ZOOMR_SEEDS") != nullptr ? std::strtoull(std::getenv("ZOOMR_SEEDS"), nullptr, 10) : 0);
 
 /// Of each rank an end.
 std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
@@ -87,8 +92,8 @@ TEST_CASE("ranks attend and choose as one cache, bit for bit, whatever befalls t
         check_lives(on, policy, says, seed, all);
       }
     };
-    check(whole_kv_heads, 6);
-    if (!needs_whole_kv_heads(policy)) check(split_kv_heads, 4);
+    check(whole_kv_heads, lives);
+    if (!needs_whole_kv_heads(policy)) check(split_kv_heads, lives * 2 / 3);
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
   });
