@@ -12,8 +12,6 @@ namespace zoomr::inline v0 {
 struct rank_statistics {
   std::int64_t messages = 0;
   byte_count bytes = 0;
-
-  friend constexpr bool operator==(const rank_statistics&, const rank_statistics&) = default;
 };
 
 /// The heads of a model that several ranks share. A rank's cache has the shape of its own heads; ranks choose as one
