@@ -5,6 +5,8 @@
 #include <zoomr/core/types.hpp>  // zoomr::token_id
 #include <zoomr/core/view.hpp>   // zoomr::view
 
+#include "head_parts.hpp"
+
 namespace decode {
 
 using zoomr::index_t;
@@ -32,19 +34,23 @@ class attention_tap {
   virtual void commit(index_t tokens) = 0;
 };
 
-/// A step that a tap listens to.
+/// A step that a tap listens to, and that has the heads of this rank.
 template <class Step>
 struct tapped_step {
   Step& step;
   attention_tap* tap;  // nullptr: none
+  head_parts* parts;   // nullptr: it has all heads
 
   void append(index_t layer, attention_tap::rows keys, attention_tap::rows values) {
     if (tap != nullptr) tap->append(layer, keys, values);
+    if (parts != nullptr) keys = parts->own_kv_heads(keys), values = parts->own_kv_heads(values);
     step.append(layer, keys, values);
   }
   void attend(index_t layer, attention_tap::rows queries, zoomr::view<float, 3> out) {
     if (tap != nullptr) tap->attend(layer, queries);
-    step.attend(layer, queries, out);
+    if (parts == nullptr) return step.attend(layer, queries, out);
+    step.attend(layer, parts->own_heads(queries), parts->own_heads(out));
+    parts->gather(layer, out);
   }
 };
 

@@ -129,6 +129,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   app.add_option("--threads", given.threads,
                  "that multiply and attend; default: one attends, and OPENBLAS_NUM_THREADS multiply, or all cores")
       ->transform(number_in(1, zoomr::executor::most_threads));
+  app.add_flag("--mpi", given.mpi,
+               "the processes of mpirun share out the heads of each layer: mpirun -n 2 zoomr-decode --mpi ...");
   app.add_option("--max-tokens", given.max_tokens, "to generate at most, in each answer")
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
@@ -181,6 +183,15 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (!given.record_file.empty() && !given.turns.empty()) fail("--record, --turn: a trace has one prompt");
   if (!given.record_file.empty() && given.chat) fail("--record, --chat: a trace has one prompt");
   if (given.chat && !given.turns.empty()) fail("--chat, --turn: a chat has its messages alone");
+  if (given.mpi && (said.demo || given.on_device() || given.tiers.given()))
+    fail("--mpi: in the demo, on a device and over tiers all heads are in one process");
+  if (given.mpi &&
+      (given.audit || !given.report_file.empty() || !given.pages_file.empty() || !given.record_file.empty()))
+    fail("--mpi: --audit, --report, --trace-pages and --record need all heads in one process");
+  if (given.mpi && !given.voters.anchors.empty())
+    fail("--mpi, --anchors: a file of anchors names KV heads of all ranks");
+  if (given.mpi && given.chat && given.chat_file.empty())
+    fail("--mpi, --chat: name a file, since what is typed comes to one process alone");
   if (given.chat && given.on_device()) fail("--chat: on a device there are no later turns");
   if (given.chat && said.demo) fail("--chat: the demo `ledger` has a text of its own");
   if (given.system && !given.chat) fail("--system is for --chat");

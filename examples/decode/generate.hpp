@@ -42,9 +42,10 @@ struct job {
   std::optional<token_id> end_of_turn = {};  // of a chat
   /// Of a chat that is typed: the passage after `turns`, if there is one, which then belongs to these.
   std::function<std::optional<chat_passage>()> typed = {};
-  bool as_typed = false;      // nobody knows how many turns there will be
-  bool on_terminal = false;   // where they are typed
-  std::size_t on_screen = 0;  // passages, the prompt first, that are on the terminal as they were typed
+  bool as_typed = false;         // nobody knows how many turns there will be
+  bool on_terminal = false;      // where they are typed
+  std::size_t on_screen = 0;     // passages, the prompt first, that are on the terminal as they were typed
+  zoomr::rank_group ranks = {};  // that share out the heads
 
   bool ends(token_id id) const {
     const auto& eos = config.eos;
@@ -289,6 +290,18 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
     report.more["tiers"] = to_json(run.cache().tiers(), capacity);
     if (!work.given.json) tell(of_run(work, choice) + in_words(run.cache().tiers(), capacity));
   }
+  if (const head_parts* const parts = run.parts()) {
+    const auto counts = [](const zoomr::rank_statistics& sent) {
+      return nlohmann::ordered_json{{"messages", sent.messages}, {"bytes", sent.bytes}};
+    };
+    report.more["ranks"] = {{"count", work.ranks.ranks()},
+                            {"own_heads", parts->own_heads()},
+                            {"choices", counts(run.sent_by_choices())},
+                            {"outputs", counts(parts->sent_by_outputs())}};
+    if (!work.given.json)
+      tell("note: " + of_run(work, choice) + "attended tokens and memory are of " + std::to_string(parts->own_heads()) +
+           " of " + std::to_string(work.config.heads) + " heads, those of the first rank");
+  }
   if (recorded) recorded->add_to(*work.page, work.words, report);
   return report;
 }
@@ -309,13 +322,15 @@ inline bool lacks_thoughts(const job& work, const run_report& report) {
 /// @tparam T  in which keys and values are stored
 template <class Placement, class T = float>
 run_report generate_on_host(job& work, const policy_choice& choice, model& net, std::ostream* logits_out) {
+  std::optional<head_parts> parts;
+  if (work.ranks.ranks() > 1) parts.emplace(work.ranks, work.config);
   std::optional<session<Placement, T>> run;
   known_policy known;
   with_policy(choice, [&]<class Policy>(const Policy& policy) {
     const tier_options& tiers = work.given.tiers;
     const auto open = [&](const auto& placed) {
       run.emplace(net, placed, 1, work.tokens(), work.classes, 1, work.given.audit, tiers.limits(), tiers.segments,
-                  work.threads);
+                  work.threads, 0, parts ? &*parts : nullptr);
       known.options = describe(placed);
     };
     if constexpr (zoomr::tiered_placement<Placement>)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // zoomr-decode: generates text with a Hugging Face checkpoint under one policy or several, and says what each
 // has cost. Bad input ends with exit code 2 and one sentence.
-#include <algorithm>  // std::min, std::none_of
-#include <ctime>      // std::localtime, std::strftime, std::time
-#include <iostream>   // std::cout
-#include <memory>     // std::make_unique
-#include <optional>   // std::optional
+#include <algorithm>    // std::any_of, std::min, std::none_of
+#include <ctime>        // std::localtime, std::strftime, std::time
+#include <iostream>     // std::cout
+#include <memory>       // std::make_unique
+#include <optional>     // std::optional
+#include <string_view>  // std::string_view
 
 #include <zoomr/core/threads/thread_pool.hpp>
 
@@ -15,6 +16,7 @@
 #include "generate.hpp"
 #include "input_error.hpp"
 #include "json_file.hpp"
+#include "mpi_processes.hpp"
 #include "named_files.hpp"
 #include "token_classes.hpp"
 #include "utf8.hpp"
@@ -139,7 +141,8 @@ void expect_files_apart(const options& given, const std::vector<policy_choice>& 
   files.writes_trace("--record", given.record_file);
 }
 
-void decode_text(const options& given) {
+/// @param ranks  that share out the heads
+void decode_text(const options& given, const zoomr::rank_group& ranks) {
   const auto all = choices(given);
   expect_files_apart(given, all);
   sampler{given.sampling};  // complains about its options before a large model is loaded
@@ -162,6 +165,7 @@ void decode_text(const options& given) {
            {},    {},     all.size(), given.threads > 1 ? net->threads() : zoomr::executor{},
            false, {},     {}};
   mark_thoughts(words, given.thought_marks, work.classes);
+  work.ranks = ranks;
   std::string text = prompt_text(given, words, config);
   const auto note = [&](const std::string& what) {
     if (!given.json) tell("note: " + what);
@@ -199,7 +203,7 @@ void decode_text(const options& given) {
       if (!work.text.empty()) std::cout << ", passing the text of the first";
       std::cout << '\n';
     }
-    const auto logits = for_run(work, given.logits_file, choice);
+    const auto logits = ranks.rank() == 0 ? for_run(work, given.logits_file, choice) : nullptr;
     std::ostream* const logits_out = logits ? &logits->stream() : nullptr;
     runs.push_back(net ? generate(work, choice, *net, logits_out) : generate(work, choice, *on, logits_out));
     if (logits) logits->finish();
@@ -226,7 +230,7 @@ void list_policies() {
   });
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, const zoomr::rank_group& ranks) {
   command_line said;
   if (const auto status = read_command_line(argc, argv, said)) return *status;
   if (said.list) return list_policies(), 0;
@@ -234,7 +238,7 @@ int run(int argc, char** argv) {
     ledger::demo_page page;
     return ledger::run(said.of_demo, said.of_demo.report_file.empty() ? nullptr : &page), 0;
   }
-  decode_text(said.given);
+  decode_text(said.given, ranks);
   return 0;
 }
 
@@ -242,5 +246,11 @@ int run(int argc, char** argv) {
 }  // namespace decode
 
 int main(int argc, char** argv) {
-  return decode::run_program("zoomr-decode", [&] { return decode::run(argc, argv); });
+  return decode::run_program("zoomr-decode", [&] {
+    // before the command line is read, so that one of the ranks says what is wrong with it
+    const bool by_mpi =
+        std::any_of(argv, argv + argc, [](const char* said) { return std::string_view(said) == "--mpi"; });
+    if (!by_mpi) return decode::run(argc, argv, {});
+    return decode::run_by_mpi([&](const zoomr::rank_group& ranks) { return decode::run(argc, argv, ranks); });
+  });
 }

@@ -48,6 +48,7 @@ struct options {
   std::string report_file;
   std::string record_file;
   std::string command;  // all that was said, for a shell
+  bool mpi = false;     // each process of mpirun has some heads
   bool same_text = false;
   bool audit = false;
   bool json = false;

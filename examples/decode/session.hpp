@@ -66,12 +66,14 @@ class session {
   /// @param segments  of the longest sequence; 0: as many as it has tokens
   /// @param threads  that attend; what runs them must outlive the session
   /// @param chunk    tokens of a prompt that pass together; 0: as many as the policy likes
+  /// @param parts    of the heads, which several ranks have; must outlive the session; nullptr: all are here
   template <class Policy>
   session(model& net, const Policy& policy, index_t sequences, index_t tokens,
           std::span<const zoomr::token_class> classes, index_t draft = 1, bool audit = false,
-          zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {}, index_t chunk = 0)
-      : session(net, chunk_for(policy, chunk), draft, sequences,
-                cache_for(net.config(),
+          zoomr::tier_bytes tiers = {}, index_t segments = 0, const zoomr::executor& threads = {}, index_t chunk = 0,
+          head_parts* parts = nullptr)
+      : session(net, chunk_for(policy, chunk), draft, sequences, parts,
+                cache_for(net.config(), parts,
                           {.max_sequences = sequences,
                            .max_tokens = tokens,
                            .max_segments = segments > 0 ? segments : tokens,
@@ -196,7 +198,7 @@ class session {
   }
   /// Tokens, mean over the tokens after the prompt, heads and all layers.
   double attended_mean(index_t s = 0) const {
-    return stats(s).attended_mean(shape_of(net_.config(), net_.config().layers));
+    return stats(s).attended_mean(shape_here(net_.config(), net_.config().layers, parts_));
   }
 
   /// Of the layers that the policy is for, alone.
@@ -204,6 +206,13 @@ class session {
     if (std::holds_alternative<cache_type>(cache_)) return stats(s);
     const auto& groups = std::get<grouped_type>(cache_);
     return groups.group(0).stats(groups.in_group(at(s), 0));
+  }
+  /// Of the heads, which several ranks have; nullptr: all are here.
+  const head_parts* parts() const { return parts_; }
+  /// What choices have sent to other ranks, of all sequences.
+  zoomr::rank_statistics sent_by_choices() const {
+    if (const auto* const alike = std::get_if<cache_type>(&cache_)) return alike->ranks();
+    return std::get<grouped_type>(cache_).group(0).ranks();
   }
   /// Records of the layers that the policy is for, which count among these.
   void trace(zoomr::attention_trace* attended, zoomr::choice_trace* chosen) {
@@ -218,7 +227,7 @@ class session {
  private:
   using any_cache = std::variant<cache_type, grouped_type>;
 
-  session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache);
+  session(model& net, index_t chunk, index_t draft, index_t sequences, head_parts* parts, any_cache cache);
 
   template <class Policy>
   static index_t chunk_for(const Policy& policy, index_t wanted) {
@@ -229,8 +238,11 @@ class session {
 
   /// One cache, or one for each kind of layer.
   /// @param open  the policy's cache
-  static any_cache cache_for(const model_config& c, zoomr::config limits, bool asks_voters,
+  static any_cache cache_for(const model_config& c, const head_parts* parts, zoomr::config limits, bool asks_voters,
                              zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open);
+  static zoomr::shape shape_here(const model_config& c, std::size_t layers, const head_parts* parts) {
+    return parts == nullptr ? shape_of(c, layers) : parts->own(shape_of(c, layers));
+  }
 
   index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
   template <class Cache>
@@ -243,6 +255,7 @@ class session {
   index_t draft_;               // tokens that `follow` passes at once
   bool frees_ = false;          // pages that no query reaches
   bool pins_question_ = false;  // zones.question of the policy is more than 0
+  head_parts* parts_;
   attention_tap* tap_ = nullptr;
   any_cache cache_;
   std::vector<zoomr::sequence> sequences_;         // [B]
@@ -253,12 +266,13 @@ class session {
 
 template <class Policy>
 session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_class>, index_t = 1, bool = false,
-        zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}, index_t = 0)
+        zoomr::tier_bytes = {}, index_t = 0, const zoomr::executor& = {}, index_t = 0, head_parts* = nullptr)
     -> session<decltype(Policy::placement)>;
 
 template <class Placement, class T>
-session<Placement, T>::session(model& net, index_t chunk, index_t draft, index_t sequences, any_cache cache)
-    : net_(net), chunk_(static_cast<std::size_t>(chunk)), draft_(draft), cache_(std::move(cache)) {
+session<Placement, T>::session(model& net, index_t chunk, index_t draft, index_t sequences, head_parts* parts,
+                               any_cache cache)
+    : net_(net), chunk_(static_cast<std::size_t>(chunk)), draft_(draft), parts_(parts), cache_(std::move(cache)) {
   const auto open = [](auto& in) { return in.open(); };
   for (index_t s = 0; s < sequences; ++s) sequences_.push_back(std::visit(open, cache_));
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
@@ -269,8 +283,9 @@ session<Placement, T>::~session() = default;
 
 template <class Placement, class T>
 typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
-    const model_config& c, zoomr::config limits, bool asks_voters,
+    const model_config& c, const head_parts* parts, zoomr::config limits, bool asks_voters,
     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
+  if (parts != nullptr) limits.ranks = parts->ranks();
   limits.logits.scale = static_cast<float>(c.attention_scale);
   std::vector<float> voters;
   if (asks_voters) {
@@ -285,14 +300,15 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     const auto layers = static_cast<index_t>(anchors.layers.size()), kv_heads = static_cast<index_t>(c.kv_heads);
     limits.anchors = {zoomr::view<const index_t>(anchors.layers), {anchors.kv_heads.data(), {layers, kv_heads}}};
   }
-  if (c.window == 0) return open(shape_of(c, c.layers), limits);
+  if (c.window == 0) return open(shape_here(c, c.layers, parts), limits);
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
   const std::size_t with_window = c.layers_in_window();
   std::vector<cache_type> groups;
-  groups.push_back(open(shape_of(c, c.layers - with_window), limits));
+  groups.push_back(open(shape_here(c, c.layers - with_window, parts), limits));
   limits.logits.window = static_cast<index_t>(c.window), limits.voters = {}, limits.anchors = {};
   auto all_in_window = with_placement(zoomr::presets::full, Placement{});
-  groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_of(c, with_window), all_in_window, limits));
+  groups.push_back(
+      zoomr::kv_cache<decltype(all_in_window), T>(shape_here(c, with_window, parts), all_in_window, limits));
   return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
 }
 
@@ -335,7 +351,8 @@ index_t session<Placement, T>::pass(Cache& cache, std::span<const zoomr::step_it
     const std::size_t vocab = net_.config().vocab;
     rows_logits_.resize(rows_.size() * vocab);
     if (tap_ != nullptr) tap_->pass({ids_.data(), {static_cast<index_t>(ids_.size())}}, positions_.front());
-    tapped_step<decltype(step)> tapped{step, tap_};
+    if (parts_ != nullptr) parts_->begin(zoomr::view<const token_id>(ids_));
+    tapped_step<decltype(step)> tapped{step, tap_, parts_};
     net_.forward(tapped, ids_, positions_, rows_,
                  {rows_logits_.data(), {static_cast<index_t>(rows_.size()), static_cast<index_t>(vocab)}});
     for (std::size_t r = 0; r < rows_.size(); ++r)

@@ -209,6 +209,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// KV heads whose keys and values move together between tiers: all of a layer, or one where each reads tokens of its
   /// own.
   index_t block_heads() const { return core_->sizes.blocks.heads; }
+  /// What has been sent to other ranks since the cache was made, for all sequences: nothing without config.ranks, or
+  /// where no choice needs them.
+  const rank_statistics& ranks() const { return core_->exchange.counted(); }
   /// What a tiered placement has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_placement<Placement>;
 

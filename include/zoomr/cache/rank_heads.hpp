@@ -7,6 +7,13 @@
 
 namespace zoomr::inline v0 {
 
+/// What a cache has told other ranks since it was made, for all sequences. A message counts once for each rank that it
+/// is sent to, whether it comes or not.
+struct rank_statistics {
+  std::int64_t messages = 0;
+  byte_count bytes = 0;
+};
+
 /// The heads of a model that several ranks share. A rank's cache has the shape of its own heads; ranks choose as one
 /// cache with all heads would, bit for bit.
 ///

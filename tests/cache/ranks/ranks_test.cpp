@@ -8,8 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>  // std::copy
+#include <algorithm>  // std::copy, std::max
 #include <chrono>     // std::chrono
+#include <cstdlib>    // std::getenv, std::strtoull
 #include <string>     // std::string
 #include <utility>    // std::swap
 #include <vector>     // std::vector
@@ -23,6 +24,10 @@ const std::vector<ranked_model> whole_kv_heads = {
     {{2, 4, 2, 8}, {{0, 2, 4}}}, {{2, 6, 3, 8}, {{0, 4, 6}}}, {{2, 8, 4, 8}, {{0, 2, 4, 6, 8}}}};
 const std::vector<ranked_model> split_kv_heads = {{{2, 4, 1, 8}, {{0, 2, 4}, true}},
                                                   {{2, 9, 3, 8}, {{0, 3, 6, 8, 9}, true}}};
+
+/// Of each policy, at least.
+const std::uint64_t lives = std::max<std::uint64_t>(
+    6, std::getenv("ZOOMR_SEEDS") != nullptr ? std::strtoull(std::getenv("ZOOMR_SEEDS"), nullptr, 10) : 0);
 
 /// Of each rank an end.
 std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
@@ -87,8 +92,8 @@ TEST_CASE("ranks attend and choose as one cache, bit for bit, whatever befalls t
         check_lives(on, policy, says, seed, all);
       }
     };
-    check(whole_kv_heads, 6);
-    if (!needs_whole_kv_heads(policy)) check(split_kv_heads, 4);
+    check(whole_kv_heads, lives);
+    if (!needs_whole_kv_heads(policy)) check(split_kv_heads, lives * 2 / 3);
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
   });
@@ -225,6 +230,46 @@ TEST_CASE("a rank that is gone, damaged or elsewhere is named by the others, and
   CHECK(contains(said[1], "ranks: rank 0 is at another step"));
   CHECK(elsewhere.tokens(0) == 80);
   CHECK(elsewhere.tokens(1) == 70);
+}
+
+TEST_CASE("messages and bytes are those that are worked out by hand") {
+  constexpr auto pages = zoomr::fixed_pages{.longest = 8};
+  constexpr auto zones = zoomr::zones{.sinks = 2, .recent = 4, .open = zoomr::unlimited};
+  constexpr auto votes = zoomr::compose(pages, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::head_votes{},
+                                        zoomr::top_k{.segments = 2}, zoomr::every_token{}, zones);
+  constexpr auto scores =
+      zoomr::compose(pages, zoomr::key_mean{}, zoomr::mean_dot{}, zoomr::pooled_score{.per = zoomr::scope::layer},
+                     zoomr::top_k{.segments = 2}, zoomr::every_token{}, zones);
+  constexpr auto voters = zoomr::compose(pages, zoomr::key_mass{}, zoomr::head_posterior{.queries = 3},
+                                         zoomr::top_p{.share = 0.9f}, zoomr::every_token{}, zones);
+  const auto check = [](const auto& policy, const ranked_model& on, std::int64_t messages, zoomr::byte_count bytes) {
+    const tape says = make_tape(on.whole, kind::peaked, markup::sentences, 80, 60, 3);
+    zoomr::thread_ranks ends(on.split.ranks());
+    ranked_player plays(on, policy, limits_of(says), all_of(ends));
+    plays.open(says);
+    plays.play_plainly(0, 60), plays.play_plainly();
+    CHECK(plays.tokens() == 80);
+    const index_t others = on.split.ranks() - 1;
+    for (index_t rank = 0; rank <= others; ++rank) {
+      CHECK(plays.cache.at(rank).ranks().messages == others * messages);
+      CHECK(plays.cache.at(rank).ranks().bytes == others * bytes);
+    }
+  };
+  // A prompt of 60 tokens in one step, then 20 tokens. At its end 7 pages are there, before each of the tokens 7 (of
+  // four tokens), 8 (of eight), 9 (of eight). All have met before the prompt's end is committed: 32 bytes.
+  const ranked_model &two = whole_kv_heads[0], &four = whole_kv_heads[2];
+  for (const ranked_model& on : {two, four}) {
+    check(small::full, on, 0, 0);
+    check(small::quest, on, 0, 0);
+    check(small::sentence_kv, on, 0, 0);
+    // a number of 8 bytes for each page
+    check(votes, on, 2 + 20, 32 + (32 + 7 * 8) + 4 * (32 + 7 * 8) + 8 * (32 + 8 * 8) + 8 * (32 + 9 * 8));
+    // two layers; two heads, whose scores of two pages are in 8 bytes
+    check(scores, on, 2 * 20, 2 * (12 * (32 + 2 * 4 * 8) + 8 * (32 + 2 * 5 * 8)));
+  }
+  // the same of voters: 2 and 2 of both layers, or 3, 1, 1 and 2
+  check(voters, two, 2 + 20, 32 + 13 * (32 + 2 * 4 * 8) + 8 * (32 + 2 * 5 * 8));
+  check(voters, four, 2 + 20, 32 + 13 * (32 + 3 * 4 * 8) + 8 * (32 + 3 * 5 * 8));
 }
 
 TEST_CASE("ranks with other policies or configs refuse each other before the end of the first prompt is committed") {

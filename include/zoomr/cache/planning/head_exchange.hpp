@@ -69,6 +69,7 @@ class head_exchange {
 
   /// Choices depend on other ranks.
   bool used() const { return used_; }
+  const rank_statistics& counted() const { return counted_; }
   /// The numbers of each head are gathered, rather than votes added up.
   bool gathers() const { return places_.all > 0; }
   /// Weights of all voters of the model, in ascending order.  [voters]
@@ -198,6 +199,9 @@ class head_exchange {
     const view<std::int64_t> sent(sent_.data(), {each});
     sent[0] = exchanged_++, sent[1] = configuration_, sent[2] = about, sent[3] = sum_of(message(words));
     const view<std::int64_t, 2> all(received_.data(), {group_.ranks(), each});
+    const index_t others = group_.ranks() - 1;
+    counted_.messages += others;
+    counted_.bytes += byte_count{others} * each * byte_count{sizeof(std::int64_t)};
     const index_t silent = group_.all_gather(sent, all);
     if (silent >= 0) refuse(silent, " has not answered in time, or has sent a message of another length");
     for (index_t rank = 0; rank < group_.ranks(); ++rank) {
@@ -220,6 +224,7 @@ class head_exchange {
   index_t segments_ = 0;  // of a row of `rows_`
   std::int64_t configuration_ = 0;
   std::int64_t exchanged_ = 0;
+  rank_statistics counted_;
   row_places places_;
   std::vector<float> weights_;            // [rows]  of voters
   buffer<std::int64_t> sent_, received_;  // a message; [ranks, words]
