@@ -63,12 +63,17 @@ void save_and_load(ranked_player& plays, index_t v) {
 }
 
 template <class Policy>
-void check_lives(const ranked_model& on, const Policy& policy, const tape& says, std::uint64_t seed, happened& all) {
-  player<Policy> plainly(on.whole, policy, limits_of(says));
+void check_lives(const ranked_model& on, const Policy& policy, const tape& says, std::uint64_t seed, happened& all,
+                 view<const index_t> anchors = {}) {
+  zoomr::config limits = limits_of(says);
+  limits.anchors.layers = anchors;
+  player<Policy> plainly(on.whole, policy, limits);
   plainly.open(says);
   plainly.play_plainly();
   zoomr::thread_ranks ends(on.split.ranks());
-  ranked_player plays(on, policy, limits_of(says, 3), all_of(ends));
+  limits = limits_of(says, 3);
+  limits.anchors.layers = anchors;
+  ranked_player plays(on, policy, limits, all_of(ends));
   plays.open(says);
   live(
       policy, plays, seed, all, [&](index_t v) { save_and_load(plays, v); },
@@ -97,6 +102,17 @@ TEST_CASE("ranks attend and choose as one cache, bit for bit, whatever befalls t
     CAPTURE(std::string(name));
     CHECK(all.forked > 0);
   });
+}
+
+TEST_CASE("layers that read another one's choice do so on all ranks") {
+  const std::vector<index_t> first_chooses{0, 0};
+  happened all;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const ranked_model& on = seed % 2 == 0 ? whole_kv_heads[seed % 3] : split_kv_heads[seed % 4 / 2];
+    check_lives(on, small::by_layer, conversation(on.whole, seed), seed, all, view<const index_t>(first_chooses));
+  }
+  CHECK(all.forked > 0);
 }
 
 namespace {
