@@ -27,7 +27,7 @@ class anchor_table {
     index_t chosen = 0;
     for (index_t layer = 0; layer < model.layers; ++layer) {
       const bool chooses = anchors.layers[layer] == layer;
-      layers_.push_back({anchors.layers[layer], chooses ? chosen : -1});
+      anchors_.push_back(anchors.layers[layer]), numbers_.push_back(chooses ? chosen : -1);
       chosen += chooses ? 1 : 0;
       for (index_t head = 0; head < model.kv_heads; ++head) {
         heads_.push_back(chooses || anchors.kv_heads.data() == nullptr ? head : anchors.kv_heads(layer, head));
@@ -45,34 +45,29 @@ class anchor_table {
     return lanes;
   }
 
-  bool used() const { return !layers_.empty(); }
+  bool used() const { return !anchors_.empty(); }
   /// The layer whose choice a layer reads.
-  index_t anchor(index_t layer) const { return used() ? at(layer).anchor : layer; }
+  index_t anchor(index_t layer) const { return used() ? anchors_[static_cast<std::size_t>(layer)] : layer; }
   bool chooses(index_t layer) const { return anchor(layer) == layer; }
   /// The head whose choice a head reads.
   place source(index_t layer, index_t head) const {
     if (!used()) return {layer, head};
     const index_t kv_head = heads_[static_cast<std::size_t>(layer * kv_heads_ + head / group_)];
-    return {at(layer).anchor, kv_head * group_ + head % group_};
+    return {anchor(layer), kv_head * group_ + head % group_};
   }
   /// The number of a KV lane among those that have an index; -1 if it has none.
   index_t index_lane(index_t kv_lane) const {
     if (!used()) return kv_lane;
-    const index_t number = at(kv_lane / kv_heads_).number;
+    const index_t number = numbers_[static_cast<std::size_t>(kv_lane / kv_heads_)];
     return number < 0 ? -1 : number * kv_heads_ + kv_lane % kv_heads_;
   }
 
  private:
-  struct entry {
-    index_t anchor;
-    index_t number;  // among the layers that choose; -1: it does not
-  };
-  const entry& at(index_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
-
   index_t kv_heads_;
   index_t group_;
-  std::vector<entry> layers_;   // [layers]
-  std::vector<index_t> heads_;  // [layers, kv_heads]
+  std::vector<index_t> anchors_;  // [layers]
+  std::vector<index_t> numbers_;  // [layers]  among those that choose; -1: it does not
+  std::vector<index_t> heads_;    // [layers, kv_heads]
 };
 
 /// @throws precondition_error if a table cannot be
