@@ -46,28 +46,38 @@ TEST_CASE("the best anchors are those of all that there could be") {
         return sum;
       };
       for (index_t count = 1; count <= layers - dense; ++count) {
-        double best = -1;
-        for (unsigned set = 0; set < 1u << layers; ++set) {
-          std::vector<index_t> read;
-          index_t anchor = -1, anchors = 0;
-          for (index_t l = 0; l < layers; ++l) {
-            if (l >= dense && (set >> l & 1u) != 0) anchor = l, ++anchors;
-            read.push_back(l < dense ? l : anchor);
+        std::vector<index_t> chosen;
+        if (count > 1)
+          chosen.push_back(dense + 1 + static_cast<index_t>(random() % static_cast<unsigned>(layers - dense - 1)));
+        for (const bool some_chosen : {false, true}) {
+          const auto must = std::span(chosen).first(some_chosen ? chosen.size() : 0);
+          double best = -1;
+          for (unsigned set = 0; set < 1u << layers; ++set) {
+            std::vector<index_t> read;
+            index_t anchor = -1, anchors = 0;
+            for (index_t l = 0; l < layers; ++l) {
+              if (l >= dense && (set >> l & 1u) != 0) anchor = l, ++anchors;
+              read.push_back(l < dense ? l : anchor);
+            }
+            bool possible = anchors == count && read[static_cast<std::size_t>(dense)] == dense;
+            for (const index_t l : must) possible = possible && (set >> l & 1u) != 0;
+            if (possible) best = std::max(best, sum_of(read));
           }
-          if (anchors == count && read[static_cast<std::size_t>(dense)] == dense) best = std::max(best, sum_of(read));
-        }
-        for (const auto& read : {best_anchors(layers, count, dense, share), even_anchors(layers, count, dense)}) {
-          index_t anchors = 0;
-          for (index_t l = 0; l < layers; ++l) {
-            const index_t anchor = read[static_cast<std::size_t>(l)];
-            anchors += l >= dense && anchor == l ? 1 : 0;
-            CHECK(anchor <= l);
-            CHECK(read[static_cast<std::size_t>(anchor)] == anchor);
-            CHECK((l >= dense ? anchor >= dense : anchor == l));
+          const std::vector<index_t> found = best_anchors(layers, count, dense, must, share);
+          CHECK(sum_of(found) == doctest::Approx(best));
+          for (const index_t l : must) CHECK(found[static_cast<std::size_t>(l)] == l);
+          for (const auto& read : {found, even_anchors(layers, count, dense)}) {
+            index_t anchors = 0;
+            for (index_t l = 0; l < layers; ++l) {
+              const index_t anchor = read[static_cast<std::size_t>(l)];
+              anchors += l >= dense && anchor == l ? 1 : 0;
+              CHECK(anchor <= l);
+              CHECK(read[static_cast<std::size_t>(anchor)] == anchor);
+              CHECK((l >= dense ? anchor >= dense : anchor == l));
+            }
+            CHECK(anchors == count);
           }
-          CHECK(anchors == count);
         }
-        CHECK(sum_of(best_anchors(layers, count, dense, share)) == doctest::Approx(best));
       }
     }
   }

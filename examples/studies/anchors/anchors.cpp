@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "anchors.hpp"
 
-#include <iostream>  // std::cout
+#include <algorithm>  // std::find, std::sort, std::unique
+#include <iostream>   // std::cout
 
 #include <nlohmann/json.hpp>
 
@@ -30,9 +31,29 @@ double mean_share(const captured_shares& judged, const std::vector<index_t>& rea
   return sum / (judged.layers() - dense);
 }
 
-std::vector<index_t> anchors_by(const captured_shares& shares, const options& given) {
-  return best_anchors(shares.layers(), given.layers, given.dense_layers,
+/// @param in_any_case  numbers among the layers without a sliding window, ascending
+std::vector<index_t> anchors_by(const captured_shares& shares, const options& given,
+                                std::span<const index_t> in_any_case) {
+  return best_anchors(shares.layers(), given.layers, given.dense_layers, in_any_case,
                       [&](index_t anchor, index_t layer) { return shares.share(anchor, layer, shares); });
+}
+
+/// Those of --with among the layers that a policy is for.
+/// @throws input_error
+std::vector<index_t> numbers_of(const loaded_model& on, const options& given) {
+  std::vector<index_t> numbers;
+  for (const index_t layer : given.in_any_case) {
+    const auto found = std::find(on.layers.begin(), on.layers.end(), layer);
+    numbers.push_back(static_cast<index_t>(found - on.layers.begin()));
+    if (found == on.layers.end() || numbers.back() < given.dense_layers)
+      fail("--with: layer ", layer, " cannot choose: the model has no such layer, or it is dense or has a window");
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  const bool first_too = numbers.empty() || numbers.front() != given.dense_layers;
+  if (const std::size_t least = numbers.size() + (first_too ? 1 : 0); least > static_cast<std::size_t>(given.layers))
+    fail("--layers: ", given.layers, " are fewer than the ", least, " of --with and the first");
+  return numbers;
 }
 
 /// The tables for all layers of the model, those with a sliding window among them.
@@ -92,6 +113,7 @@ void run(const options& given) {
   const auto sparse = static_cast<index_t>(on.layers.size()) - given.dense_layers;
   if (given.layers > sparse)
     fail("--layers: ", given.layers, " layers cannot choose, as the model has ", sparse, " without a sliding window");
+  const std::vector<index_t> in_any_case = numbers_of(on, given);
   if (static_cast<std::size_t>(given.context) > on.config.context)
     fail("the context of ", given.context, " tokens is longer than this model's ", on.config.context);
   if (given.context <= query_tokens) fail("--context: a passage must have more than ", query_tokens, " tokens");
@@ -108,12 +130,12 @@ void run(const options& given) {
     halves[p % 2].add(prompt, on.layers, {given.budget}, query_tokens, apart);
   }
   const auto& [learnt, judged] = halves;
-  print(learnt, judged, anchors_by(learnt, given), given);
+  print(learnt, judged, anchors_by(learnt, given, in_any_case), given);
   if (given.out.empty()) return;
   captured_shares all = learnt;
   all.add(judged);
   output_file file(given.out);
-  file.stream() << document_of(on, anchors_by(all, given), all, given).dump(1) << '\n';
+  file.stream() << document_of(on, anchors_by(all, given, in_any_case), all, given).dump(1) << '\n';
   file.finish();
 }
 

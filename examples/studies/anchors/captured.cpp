@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "captured.hpp"
 
-#include <algorithm>  // std::max, std::min, std::nth_element, std::sort
+#include <algorithm>  // std::binary_search, std::max, std::min, std::nth_element, std::sort
 #include <cmath>      // std::exp, std::llround
 #include <cstdint>    // std::int64_t
 #include <numeric>    // std::iota
@@ -123,7 +123,7 @@ void captured_shares::add(const perplexity::prefill& prompt, std::span<const ind
   }
 }
 
-std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense,
+std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense, std::span<const index_t> chosen,
                                   zoomr::function_ref<double(index_t, index_t)> share) {
   const auto at = [&](index_t anchors, index_t end) {
     return static_cast<std::size_t>(anchors) * static_cast<std::size_t>(layers + 1) + static_cast<std::size_t>(end);
@@ -137,6 +137,7 @@ std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense,
       double sum = best[at(k - 1, anchor)];
       if (sum < 0) continue;
       for (index_t end = anchor + 1; end <= layers; ++end) {
+        if (end - 1 > anchor && std::binary_search(chosen.begin(), chosen.end(), end - 1)) break;
         sum += share(anchor, end - 1);
         if (sum <= best[at(k, end)]) continue;
         best[at(k, end)] = sum, last[at(k, end)] = anchor;

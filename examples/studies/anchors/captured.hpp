@@ -66,10 +66,11 @@ class captured_shares {
 
 /// Which layer each one reads, [L]: those of so many anchors by which the shares add up to most. A layer reads the
 /// last anchor up to itself. The first layers are left out, as they choose nothing.
-/// @param share  share(anchor, layer)  at least 0
-/// @pre  dense < L, 1 <= count <= L - dense
+/// @param share   share(anchor, layer)  at least 0
+/// @param chosen  layers that are anchors in any case, ascending
+/// @pre   dense < L, 1 <= count <= L - dense; the layers of `chosen` and `dense` itself are no more than `count`
 /// @cost  O(count * L^2)
-std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense,
+std::vector<index_t> best_anchors(index_t layers, index_t count, index_t dense, std::span<const index_t> chosen,
                                   zoomr::function_ref<double(index_t, index_t)> share);
 
 /// The same with anchors at equal distances: what is to be beaten.

@@ -178,6 +178,11 @@ CLI::App* add_anchors(CLI::App& app, anchors::options& given) {
       ->capture_default_str();
   command->add_option("--layers", given.layers, "that choose")->transform(natural)->capture_default_str();
   command
+      ->add_option("--with", given.in_any_case,
+                   "layers that choose in any case: those of the heads that vote, so that what is said once is found")
+      ->delimiter(',')
+      ->transform(number_in(0, zoomr::unlimited));
+  command
       ->add_option("--dense-layers", given.dense_layers,
                    "the first layers, which choose nothing: zones.dense_layers of the policy")
       ->transform(number_in(0, zoomr::unlimited))
