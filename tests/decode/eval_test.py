@@ -173,6 +173,31 @@ class Perplexity(unittest.TestCase):
         self.assertLess(abs(groups["exact", 512]["bits_per_byte_beyond_full"]),
                         abs(groups["window", 512]["bits_per_byte_beyond_full"]))
 
+    def test_layers_read_what_those_have_chosen_that_were_found(self):
+        table = os.path.join(self.folder.name, "anchors.json")
+
+        def learn(*arguments):
+            return started("anchors", "--model", BYTES, "--text", self.text, "--context", 256, "--passages", 2,
+                           "--budget", 96, "--out", table, *arguments)
+        done = learn("--layers", 2, "--with", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("They are 0 2.", done.stdout)
+        with open(table) as f:
+            found = json.load(f)
+        self.assertEqual(found["layers"], [0, 0, 2, 2])
+        self.assertEqual([found["kv_heads"][0], found["kv_heads"][2]], [[0, 1], [0, 1]])
+        document = json.loads(self.measure("--policies", f"full,exact@96,exact@96+anchors={table}", "--json"))
+        own, read = ([row["bits"] for row in document["rows"] if row["settings"] == settings and row["budget"] == 96]
+                     for settings in ("", f"anchors={table}"))
+        self.assertEqual(len(own), len(read))
+        self.assertNotEqual(own, read)
+        for arguments, says in ((("--layers", 1, "--with", 2), "--layers: 1 are fewer than the 2 of --with and the first"),
+                                (("--layers", 5), "5 layers cannot choose"), (("--layers", 2, "--with", 4), "layer 4 cannot choose"),
+                                (("--layers", 2, "--budget", 2), "--budget")):
+            done = learn(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(says, done.stderr)
+
     def test_rows_on_file_are_not_measured_again(self):
         rows, table = os.path.join(self.folder.name, "rows"), os.path.join(self.folder.name, "table.csv")
         kept = ("--resume", rows, "--csv", table, "--json")
@@ -221,6 +246,8 @@ class Perplexity(unittest.TestCase):
         refused("--set", "observation_window.queries=200", "--policies", "sentence_kv", says="at most 128")
         refused("--policies", "window+zones.height=3", says='window has no option "zones.height=3"')
         refused("--policies", "full+zones.recent=3", says="takes no settings")
+        refused("--policies", f"full+anchors={self.text}", says="takes no settings")
+        refused("--policies", f"exact+anchors={self.text}", says="not valid JSON")
         refused("--delimiters", "nonsense", says="nonsense")
         refused("--resume", self.text, says="is the same file, and would be lost")
         refused("--resume", self.write("prose.txt", "No JSON."), says="not valid JSON")

@@ -47,7 +47,7 @@ std::vector<task> tasks_of(const options& given, const model_config& config) {
   for (const std::string& spec : given.policies) {
     policy_choice own = read_policy(spec);
     const std::string anchors = take_setting(own, "anchors");
-    if (own.name == "full" && (own.budget > 0 || !own.settings.empty()))
+    if (own.name == "full" && (own.budget > 0 || !own.settings.empty() || !anchors.empty()))
       fail(spec, ": full is what all others are compared with, and takes no settings");
     task t{.choice = own, .settings = {}, .anchors = {}};
     if (!anchors.empty()) t.anchors = read_anchors(anchors, config);
