@@ -19,7 +19,7 @@ namespace decode::anchors {
 namespace {
 
 // Of a passage, every so many of its last ones.
-constexpr index_t query_tokens = 128, apart = 4;
+constexpr index_t query_tokens = 128, stride = 4;
 static_assert(query_tokens <= static_cast<index_t>(perplexity::prefill::chunk / 2));  // whose queries are kept
 
 /// The mean over layers that choose or read a choice.
@@ -83,8 +83,9 @@ nlohmann::ordered_json document_of(const loaded_model& on, const std::vector<ind
             {"seed", given.seed}}}};
 }
 
+/// @param layers  of the model, whose numbers `read` has
 void print(const captured_shares& learnt, const captured_shares& judged, const std::vector<index_t>& read,
-           const options& given) {
+           std::span<const index_t> layers, const options& given) {
   std::vector<index_t> each;
   for (index_t layer = 0; layer < judged.layers(); ++layer) each.push_back(layer);
   table found({"layers that choose", "share of attention read", "at equal distances"});
@@ -97,7 +98,8 @@ void print(const captured_shares& learnt, const captured_shares& judged, const s
   found.print(std::cout);
   std::cout << "They are";
   for (index_t layer = given.dense_layers; layer < judged.layers(); ++layer) {
-    if (read[static_cast<std::size_t>(layer)] == layer) std::cout << ' ' << layer;
+    const auto number = static_cast<std::size_t>(layer);
+    if (read[number] == layer) std::cout << ' ' << layers[number];
   }
   std::cout << ".\n";
 }
@@ -127,10 +129,10 @@ void run(const options& given) {
         perplexity::tokens_of(passages[p], texts, given.context, on.words.bos() ? on.words.bos() : on.config.bos);
     progress bar("passage " + std::to_string(p + 1) + " of " + std::to_string(passages.size()), ids.size());
     const perplexity::prefill prompt(on.net, ids, [&](std::size_t passed) { bar.at(passed); });
-    halves[p % 2].add(prompt, on.layers, {given.budget}, query_tokens, apart);
+    halves[p % 2].add(prompt, on.layers, {given.budget}, query_tokens, stride);
   }
   const auto& [learnt, judged] = halves;
-  print(learnt, judged, anchors_by(learnt, given, in_any_case), given);
+  print(learnt, judged, anchors_by(learnt, given, in_any_case), on.layers, given);
   if (given.out.empty()) return;
   captured_shares all = learnt;
   all.add(judged);

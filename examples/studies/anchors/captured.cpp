@@ -91,10 +91,10 @@ void attend(const float* query, zoomr::view<const float, 3> keys, index_t kv_hea
 }  // namespace
 
 void captured_shares::add(const perplexity::prefill& prompt, std::span<const index_t> layers, const exact_rule& rule,
-                          index_t tokens, index_t apart) {
+                          index_t tokens, index_t stride) {
   const auto length = static_cast<index_t>(prompt.tokens());
   std::vector<std::vector<index_t>> chosen(static_cast<std::size_t>(layers_ * kv_heads_));
-  for (index_t back = 0; back < std::min(tokens, length); back += apart) {
+  for (index_t back = 0; back < std::min(tokens, length); back += stride) {
     const auto context = static_cast<std::size_t>(length - back);
     queries_ += 1;
     for (index_t l = 0; l < layers_; ++l) {

@@ -34,10 +34,10 @@ class captured_shares {
 
   /// Adds those of some queries of a prompt's end.
   /// @param layers  [L]  of the model
-  /// @param tokens  the last so many; every `apart`th of them
+  /// @param tokens  the last so many; every `stride`th of them
   /// @pre   the prompt keeps the queries of its last tokens
   void add(const perplexity::prefill& prompt, std::span<const index_t> layers, const exact_rule& rule, index_t tokens,
-           index_t apart);
+           index_t stride);
   void add(const captured_shares& other);
 
   index_t layers() const { return layers_; }
