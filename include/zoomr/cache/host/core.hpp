@@ -40,6 +40,7 @@ struct cache_core {
   std::vector<chooser> choosers;           // [threads], or one
   table<thread_memory<number>> of_thread;  // [threads]
   std::vector<head_counts> counts;         // [max_draft_tokens, heads]  of one item in one layer
+  anchor_table anchors;                    // layers that choose, and those that read what these have chosen
   segment_summarizer summaries;
   eviction_room room;
   step_plan<planned_item> step;       // in progress
@@ -49,7 +50,6 @@ struct cache_core {
   query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
   head_exchange exchange;             // with other ranks
   voter_table voters;                 // of a choice from several queries
-  anchor_table anchors;               // layers that choose, and those that read what these have chosen
   table<selection> pending;           // [max_sequences]  choices not yet committed
   table<selection> draft_choices;     // [step's tokens after the prompt]  those that later layers read
   stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
@@ -70,7 +70,8 @@ struct cache_core {
         pool(sizing::make_pool(sizes, policy, settings)),
         keys(sizes.key_lanes, model.head_dim, sizes.pool_pages(), sizes.rounded_keys),
         counts(sizing::counts_size(model, settings)),
-        summaries(sizes, policy, settings),
+        anchors(model, policy, settings.anchors),
+        summaries(sizes, policy, settings, anchors),
         room(sizes, settings),
         step(model, settings, policy.segment),
         draft_queries(model, sizes.query_parts, layout::draft_records(settings)),
@@ -81,7 +82,6 @@ struct cache_core {
         voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
-        anchors(model, policy, settings.anchors),
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),

@@ -18,11 +18,11 @@ namespace zoomr::inline v0::detail {
 /// then numbers of `any_summarizer::number_bytes` at [segment] of the KV lane's index.
 class segment_summarizer {
  public:
-  segment_summarizer(const layout& sizes, const any_policy& policy, const config& limits)
+  segment_summarizer(const layout& sizes, const any_policy& policy, const config& limits, const anchor_table& anchors)
       : sizes_(sizes),
         summarize_(policy.summarize),
         limits_(limits),
-        anchors_(sizes.model, policy, limits.anchors),
+        anchors_(anchors),
         keys_(static_cast<std::size_t>(keys_at_once(sizes, policy, limits)) *
               static_cast<std::size_t>(sizes.model.head_dim)),
         work_(static_cast<std::size_t>(longest(sizes, policy, limits))),
@@ -100,7 +100,7 @@ class segment_summarizer {
   layout sizes_;
   const any_summarizer& summarize_;
   config limits_;  // for its scales
-  anchor_table anchors_;
+  const anchor_table& anchors_;
   std::vector<float> keys_;     // [longest cue, head_dim], or one key
   std::vector<float> work_;     // [longest cue]
   std::vector<index_t> order_;  // [longest cue]
