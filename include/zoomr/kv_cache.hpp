@@ -211,8 +211,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   index_t block_heads() const { return core_->sizes.blocks.heads; }
   /// What has been sent to other ranks since the cache was made, for all sequences: nothing without config.ranks, or
   /// where no choice needs them; by config.token_ranks something in each `attend`.
-  const rank_statistics& ranks() const {
-    return core_->rank_states.used() ? core_->rank_states.counted() : core_->exchange.counted();
+  rank_statistics ranks() const {
+    const rank_statistics &choices = core_->exchange.counted(), &states = core_->rank_states.counted();
+    return {choices.messages + states.messages, choices.bytes + states.bytes};
   }
   /// What a tiered placement has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_placement<Placement>;

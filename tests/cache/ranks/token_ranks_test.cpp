@@ -35,6 +35,7 @@ std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
 
 template <class Policy>
 constexpr bool needs_all_tokens(const Policy&) {
+  if constexpr (requires(Policy p) { p.aggregate.queries; }) return decltype(Policy::evict)::observes;
   return decltype(Policy::evict)::observes || reads_keys<Policy>;
 }
 
@@ -45,8 +46,9 @@ zoomr::config limits_of(const tape& says, index_t window, index_t sequences = 1)
   return limits;
 }
 
-/// What a rank keeps of a sequence is its own, or not yet settled.
-void check_pages(ranked_player& plays, index_t deal) {
+/// What a rank keeps of a sequence is its own, or not yet settled, or ends a segment of its own.
+/// @param scores_keys  segments are scored where they begin
+void check_pages(ranked_player& plays, index_t deal, bool scores_keys) {
   const index_t ranks = static_cast<index_t>(plays.cache.caches.size()), depth = limits_for(1).rollback_tokens;
   for (voice& each : plays.voices) {
     for (index_t rank = 0; rank < ranks; ++rank) {
@@ -57,7 +59,11 @@ void check_pages(ranked_player& plays, index_t deal) {
       for (index_t slot = 0; slot < tokens; slot += 16) {
         const bool own = slot / deal % ranks == rank;
         if (own && slot >= cache.passed_slots(each.seq)) REQUIRE(lane.holds(slot));
-        held += !own && lane.holds(slot) ? 16 : 0;
+        bool ends_own = false;
+        for (const zoomr::segment& s : cache.segments(each.seq))
+          ends_own = ends_own || (s.begin / deal % ranks == rank && s.begin < slot + 16 && s.end > slot);
+        if (scores_keys && ends_own) REQUIRE(lane.holds(slot));
+        held += !own && !(scores_keys && ends_own) && lane.holds(slot) ? 16 : 0;
       }
       REQUIRE(held <= depth + 40 + 32);  // the longest segment, and pages that are cut
     }
@@ -83,7 +89,7 @@ void check_lives(const head_split& split, const Policy& policy, const tape& says
       policy, plays, seed, all, [](index_t) {},
       [&](dice& random) {
         any_step(plays, random, all, takes_back_alike<Policy>);
-        if (!frees_pages(policy)) check_pages(plays, split.deal);
+        if (!frees_pages(policy)) check_pages(plays, split.deal, reads_keys<Policy>);
       });
   for (voice& each : plays.voices) REQUIRE(difference(plainly.at(0).log, each.log) == "");
 }

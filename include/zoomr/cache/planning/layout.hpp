@@ -6,7 +6,7 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/planning/anchor_table.hpp>
-#include <zoomr/cache/planning/head_exchange.hpp>
+#include <zoomr/cache/planning/choice_exchange.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
@@ -29,14 +29,17 @@ inline bool frees_unreachable_pages(const any_policy& policy, const config& size
 /// Tokens that the pool has room for: config.pool_tokens, or what all sequences can have at once. Where pages go that a
 /// window has passed, a sequence has what the window sees, what may be rolled back, and its part of a step, with a page
 /// that is cut at either end of each; where slots are dealt out, a rank's share and an open segment instead of a
-/// window.
+/// window, and where keys are scored the rest of a segment for each deal.
 inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
   if (sizes.pool_tokens > 0) return sizes.pool();
   std::int64_t stay = unlimited;  // of a sequence, at most
   if (frees_passed_pages(policy, sizes)) {
     stay = sizes.logits.window;
   } else if (!sizes.token_ranks.alone()) {
-    stay = std::int64_t{sizes.token_ranks.share(sizes.max_tokens)} + policy.segment.longest;
+    const std::int64_t share = sizes.token_ranks.share(sizes.max_tokens);
+    const std::int64_t longest = policy.selects ? policy.segment.longest : 0;
+    stay = share + longest;
+    if (policy.score.reads_keys) stay += (share / sizes.token_ranks.deal + 1) * (longest + page_tokens);
   }
   const std::int64_t pages = (stay + sizes.rollback_depth()) / page_tokens + 4;
   const std::int64_t tokens = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
@@ -112,7 +115,7 @@ struct layout {
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
-    exchange_bytes = head_exchange::bytes(model, policy, sizes, most_segments);
+    exchange_bytes = choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard} * voters);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
     if (heard > 0 && (pages_may_fail || rounded_keys))
       key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));

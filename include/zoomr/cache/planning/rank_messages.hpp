@@ -66,8 +66,9 @@ inline std::int64_t rank_configuration(const shape& model, const any_policy& pol
   ZOOMR_EXPECTS(limits.ranks.alone(), "config: ranks divide heads, token_ranks tokens: not both");
   ZOOMR_EXPECTS(!policy.evict.observes,
                 "config: token_ranks are for policies that evict nothing: by attention to all tokens this one does");
-  ZOOMR_EXPECTS(!policy.selects || !policy.score.reads_keys,
-                "config: token_ranks are for policies that score summaries: this one scores keys");
+  ZOOMR_EXPECTS(!policy.selects || !policy.adds_scores_of_keys(),
+                "config: token_ranks are for policies that score summaries, or keys by the last queries of voters: "
+                "this one scores keys by each token's own query");
   ZOOMR_EXPECTS(!limits.audit, "config: audit reads all keys, and token_ranks divide them");
 }
 
@@ -94,6 +95,7 @@ class rank_messages {
     return bounded_product({head_words + words, std::int64_t{group.ranks()} + 1, sizeof(std::int64_t)});
   }
 
+  index_t rank() const { return group_.rank(); }
   index_t ranks() const { return group_.ranks(); }
   const rank_statistics& counted() const { return counted_; }
 

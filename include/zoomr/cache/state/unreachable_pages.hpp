@@ -105,14 +105,28 @@ inline index_t settled_pages(const any_policy& policy, const token_state& state,
   return (policy.selects ? open_begin_since(policy.segment, state, tokens) : tokens) / page_tokens;
 }
 
-/// Gives back the pages of other ranks that are settled, whatever `rollback_depth` brings back.
-/// @cost  O(1) for each token, over a sequence
+/// Some segment that begins in this rank's slots has tokens in a page.
+/// @pre  slots are positions
+inline bool ends_own_segment(const rank_tokens& dealt, const token_state& state, index_t page) {
+  const index_t first = page * page_tokens, last = first + page_tokens;
+  auto s = std::lower_bound(state.segments.begin(), state.segments.end(), first,
+                            [](const segment& a, index_t position) { return a.end <= position; });
+  for (; s != state.segments.end() && s->begin < last; ++s) {
+    if (dealt.owns(s->begin)) return true;
+  }
+  return false;
+}
+
+/// Gives back the pages of other ranks that are settled, whatever `rollback_depth` brings back; where keys are scored
+/// but for those that end this rank's segments.
+/// @cost  O(1) for each token, over a sequence, or a search in the table of segments for each page
 [[gnu::cold, gnu::noinline]] inline void free_dealt_pages(const any_policy& policy, const config& limits,
                                                           token_state& state, page_stock& stock) {
   const index_t end = settled_pages(policy, state, (std::max)(0, state.tokens() - limits.rollback_depth()));
   for (; state.dealt_pages < end; ++state.dealt_pages) {
     index_t& id = state.pages[state.dealt_pages];
     if (id < 0 || limits.token_ranks.owns(state.dealt_pages * page_tokens)) continue;
+    if (policy.score.reads_keys && ends_own_segment(limits.token_ranks, state, state.dealt_pages)) continue;
     stock.give_back(id);
     id = -1;
   }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. What the ranks of a model tell each other in a choice that all of its heads make.
+// L6. What ranks tell each other in a choice.
 //
-// Votes that add up are integers: each rank sends what its heads have added, and adds up what all have sent. Others
-// follow from numbers of each head, in the order of the heads: scores of the heads of one layer that are pooled, shares
-// of the voters. Of these each rank sends its own, and does what one rank would do with all. A choice of one KV head or
-// less needs nothing of other ranks.
+// Where they divide heads, and all heads make the choice: votes that add up are integers: each rank sends what its
+// heads have added, and adds up what all have sent. Others follow from numbers of each head, in the order of the heads:
+// scores of the heads of one layer that are pooled, shares of the voters. Of these each rank sends its own, and does
+// what one rank would do with all. A choice of one KV head or less needs nothing of other ranks.
+//
+// Where they divide tokens, and keys are scored: each sends the scores of the segments that begin in its slots.
 #pragma once
 
 #include <zoomr/cache/planning/rank_messages.hpp>
 #include <zoomr/cache/planning/voter_table.hpp>
 
-#include <algorithm>  // std::fill, std::max
+#include <algorithm>  // std::fill, std::max, std::max_element, std::min
 #include <string>     // std::string
 #include <utility>    // std::exchange
 #include <vector>     // std::vector
@@ -18,12 +20,21 @@
 namespace zoomr::inline v0::detail {
 
 /// The exchange of one cache; without other ranks, or where no choice needs them, it holds nothing.
-class head_exchange {
+class choice_exchange {
  public:
   /// @param segments  of a choice, at most
-  head_exchange(const shape& model, const any_policy& policy, const config& limits, index_t segments)
-      : used_(exchanges(policy, limits)) {
-    if (!used_) return;
+  /// @param scorers   queries that score keys in one choice, at most
+  choice_exchange(const shape& model, const any_policy& policy, const config& limits, index_t segments,
+                  std::int64_t scorers)
+      : divides_heads_(divides_heads(policy, limits)), gathers_scores_(gathers_scores(policy, limits)) {
+    if (gathers_scores_) {
+      const std::int64_t scores = most_scores(limits, segments, scorers);
+      messages_ = rank_messages(limits.token_ranks.group, rank_configuration(model, policy, limits), (scores + 1) / 2);
+      rows_ = buffer<float>(scores);
+      counts_.resize(static_cast<std::size_t>(messages_.ranks()));
+      firsts_.resize(static_cast<std::size_t>(model.kv_lanes()));
+    }
+    if (!divides_heads_) return;
     places_ = places_of(model, policy, limits);
     messages_ =
         rank_messages(limits.ranks.group, rank_configuration(model, policy, limits), message_words(places_, segments));
@@ -35,15 +46,28 @@ class head_exchange {
       }
     }
   }
-  static byte_count bytes(const shape& model, const any_policy& policy, const config& limits, index_t segments) {
-    if (!exchanges(policy, limits)) return 0;
+  static byte_count bytes(const shape& model, const any_policy& policy, const config& limits, index_t segments,
+                          std::int64_t scorers) {
+    if (gathers_scores(policy, limits)) {
+      const std::int64_t scores = most_scores(limits, segments, scorers);
+      ZOOMR_EXPECTS(scores < unlimited,
+                    "config: token_ranks would gather 2^31 scores or more in one choice: lower max_segments");
+      return rank_messages::bytes(limits.token_ranks.group, (scores + 1) / 2) +
+             bounded_product({scores, sizeof(float)}) +
+             (limits.token_ranks.group.ranks() + model.kv_lanes()) * static_cast<byte_count>(sizeof(index_t));
+    }
+    if (!divides_heads(policy, limits)) return 0;
     const row_places places = places_of(model, policy, limits);
     return rank_messages::bytes(limits.ranks.group, message_words(places, segments)) +
            bounded_product({places.all, segments, sizeof(float)});
   }
 
   /// Choices depend on other ranks.
-  bool used() const { return used_; }
+  bool used() const { return divides_heads_ || gathers_scores_; }
+  /// Heads of other ranks take part.
+  bool divides_heads() const { return divides_heads_; }
+  /// Other ranks score the segments that begin in their slots.
+  bool gathers_scores() const { return gathers_scores_; }
   const rank_statistics& counted() const { return messages_.counted(); }
   /// The numbers of each head are gathered, rather than votes added up.
   bool gathers() const { return places_.all > 0; }
@@ -83,6 +107,32 @@ class head_exchange {
     return rows;
   }
 
+  /// How many scores each rank sends, for the caller to count.  [ranks]
+  view<index_t> counts() {
+    std::fill(counts_.begin(), counts_.end(), 0);
+    return view<index_t>(counts_);
+  }
+  /// The first of those that this rank sends of each KV lane, likewise.  [KV lanes]
+  view<index_t> firsts() { return view<index_t>(firsts_); }
+  /// Room for those of this rank.
+  view<float> scores() { return {rows_.data(), {static_cast<index_t>(rows_.size())}}; }
+  /// Sends them, and takes those of the others.
+  /// @param take  take(rank, scores)  for each rank; they are gone afterwards
+  /// @pre   `counts` holds their numbers
+  /// @throws as `add_up`
+  template <class Take>
+  void gather_scores(std::int64_t about, Take take) {
+    const index_t words = float_words(*std::max_element(counts_.begin(), counts_.end()));
+    const view<std::int64_t> to = messages_.message(words);
+    std::fill(rows_.data() + counts_[static_cast<std::size_t>(messages_.rank())], rows_.data() + 2 * words, 0.0f);
+    copy_floats(rows_.data(), to.data(), 2 * words);
+    const view<const std::int64_t, 2> all = messages_.exchange(words, about);
+    for (index_t rank = 0; rank < messages_.ranks(); ++rank) {
+      copy_floats(all[rank].data(), rows_.data(), 2 * words);
+      take(rank, view<const float>(scores()));
+    }
+  }
+
   /// All ranks are here: before anything changes that a choice will follow.
   /// @throws as `add_up`
   void meet(std::int64_t about) { messages_.exchange(0, about); }
@@ -92,7 +142,15 @@ class head_exchange {
   std::string take_failure() { return std::exchange(failure_, {}); }
 
  private:
-  static bool exchanges(const any_policy& policy, const config& limits) {
+  static bool gathers_scores(const any_policy& policy, const config& limits) {
+    return !limits.token_ranks.alone() && policy.selects && policy.score.reads_keys;
+  }
+  // Of one rank in one choice; an even number.
+  static std::int64_t most_scores(const config& limits, index_t segments, std::int64_t scorers) {
+    const index_t own = (std::min)(segments, limits.token_ranks.share(limits.max_tokens));
+    return bounded_product({2, (bounded_product({own, scorers}) + 1) / 2});
+  }
+  static bool divides_heads(const any_policy& policy, const config& limits) {
     return !limits.ranks.alone() && policy.selects && policy.aggregate.per < scope::kv_head;
   }
   // The rows of one choice whose numbers are gathered, in the order of the model's heads: the voters, or the heads of a
@@ -124,12 +182,13 @@ class head_exchange {
   }
 
   std::string failure_;
-  bool used_ = false;
+  bool divides_heads_ = false, gathers_scores_ = false;
   index_t segments_ = 0;  // of a row of `rows_`
   rank_messages messages_;
   row_places places_;
-  std::vector<float> weights_;  // [rows]  of voters
-  buffer<float> rows_;          // [rows, segments]
+  std::vector<float> weights_;            // [rows]  of voters
+  buffer<float> rows_;                    // [rows, segments], or scores
+  std::vector<index_t> counts_, firsts_;  // [ranks]; [KV lanes]  of scores
 };
 
 }  // namespace zoomr::inline v0::detail
