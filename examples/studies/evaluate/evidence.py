@@ -415,6 +415,6 @@ if __name__ == "__main__":
                                            "options": more, **measured_now(), "runs": runs}
             save(everything)
     save(everything)
-    draw(everything)
     for page in PAGES:
         results_page.fill(page, tables_of(everything))
+    draw(everything)
