@@ -287,8 +287,8 @@ taken by_a_step(const Policy& policy, bool at_once) {
         step.attend(layer, rows(4), outputs, ends, on);
       }
       if (layer == 0) made.of_layer = simt::counted.launches;  // behind the last one a choice for all may follow
-      made.lists.push_back(std::ranges::any_of(
-          simt::barriers_seen, [](const std::string& at) { return at.starts_with("block.cuh:"); }));
+      made.lists.push_back(
+          std::ranges::any_of(simt::barriers_seen, [](const std::string& at) { return at.starts_with("block.cuh:"); }));
     }
     step.commit(std::vector<index_t>(sequences, each), on);
   }

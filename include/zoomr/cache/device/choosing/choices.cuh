@@ -64,8 +64,8 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
          layer < policy.zone.dense_layers;
 }
 
-/// What a layer finds for its tokens: the ranges that the following attention reads; none, since an earlier layer of the
-/// pass has found the same; or the choice alone, as at a prompt's end.
+/// What a layer finds for its tokens: the ranges that the following attention reads; none, since an earlier layer of
+/// the pass has found the same; or the choice alone, as at a prompt's end.
 enum class range_use { attention, known, choice };
 
 /// The layers that find ranges. Where the tokens of a pass read the same in all of them, one finds them for those that
