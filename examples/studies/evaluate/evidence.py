@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every study behind docs/results/evidence.md, joins them in evidence.json, fills in the tables, draws the figure.
+"""Runs every study behind PAGES of docs/results, joins them in evidence.json, fills in the tables, draws the figure.
 
     python3 evidence.py --build BUILD [--jobs 2] [--only headline,sweeps]       runs what is missing of LEDGER
     python3 evidence.py --build BUILD --only turns --rows arkvale@156           only rows whose policies begin so
@@ -20,6 +20,7 @@ import sys
 import results_page
 from results_page import RESULTS, ROOT
 
+PAGES = ["evidence.md", "ledger-votes.md", "ledger-bytes.md", "ledger-prompts.md", "long-text.md"]
 BEST = "zoomr_focus"
 FOLLOW = BEST + "+boundaries.at_most=1"                    # choosing at every token
 TIMINGS = ["zoomr_one_pass", "zoomr_second_pass"]          # when a vote takes effect, the paper leaves open
@@ -265,12 +266,27 @@ def perplexity_table(study):
     return rows_of(lines)
 
 
+def dated(extent, study, rows):
+    """How much was measured, at which commit and when; also of rows that were run again. rows: (policy, row)."""
+    again = dict.fromkeys(f"{label(policy)}: {row['commit']}, {row['date']}" for policy, row in rows if "date" in row)
+    return "; ".join([f"{extent}, commit {study['commit']}, {study['date']}", *again]) + ".\n\n"
+
+
+def extent_of(study):
+    return f"{study['problems']} problems" + f", {study['free_problems']} of them free too" * (study["free_problems"] > 0)
+
+
 def tables_of(document):
+    """Markdown of each table, by the name that pages have for it."""
     studies = document["studies"]
     full = next(r["resident_bytes_peak"] for r in studies["headline"]["runs"] if r["policy"] == "full")
-    tables = {name: ledger_table(study, full) for name, study in studies.items()}
+    tables = {name: dated(extent_of(study), study, [(r["policy"], r) for r in study["runs"]]) + ledger_table(study, full)
+              for name, study in studies.items()}
     for context in {g["context"] for g in document.get("perplexity", {"groups": []})["groups"]}:
-        tables[f"perplexity-{context}"] = perplexity_table(dict(document["perplexity"], shown=context))
+        study = dict(document["perplexity"], shown=context)
+        shown = [g for g in study["groups"] if g["context"] == context]
+        tables[f"perplexity-{context}"] = dated(f"{shown[0]['passages']} passages", study,
+                                                [(text_policy(g), g) for g in shown]) + perplexity_table(study)
     return tables
 
 
@@ -399,5 +415,6 @@ if __name__ == "__main__":
                                            "options": more, **measured_now(), "runs": runs}
             save(everything)
     save(everything)
+    for page in PAGES:
+        results_page.fill(page, tables_of(everything))
     draw(everything)
-    results_page.fill("evidence.md", tables_of(everything))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // L5. SentenceKV's sentences on the host, found by Quest's bound: our best for long prompts, measured in
-// docs/results/evidence.md. Beside the published rules, not in their place.
+// docs/results/ledger-prompts.md. Beside the published rules, not in their place.
 #pragma once
 
 #include <zoomr/policy/compose.hpp>

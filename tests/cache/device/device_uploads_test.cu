@@ -249,6 +249,7 @@ TEST_CASE("a cache that goes waits for its own pinned memory") {
 /// What one token of each of eight sequences takes on the device.
 struct taken {
   std::int64_t of_start = 0, of_layer = 0, bytes = 0;
+  std::vector<bool> lists;  // of each layer: whether blocks found ranges together, by scans (core/device/block.cuh)
 };
 template <class Policy>
 taken by_a_step(const Policy& policy, bool at_once) {
@@ -275,8 +276,10 @@ taken by_a_step(const Policy& policy, bool at_once) {
     const auto rows = [&](index_t heads) { return view<const float, 3>(numbers.data(), {each * sequences, heads, 8}); };
     const view<float, 3> outputs(out.data(), {each * sequences, 4, 8});
     const view<float, 2> ends(lse.data(), {each * sequences, 4});
+    made.lists.clear();
     for (index_t layer = 0; layer < model.layers; ++layer) {
       simt::counted = {};
+      simt::barriers_seen.clear();
       if (at_once) {
         step.attend(layer, rows(4), rows(2), rows(2), outputs, ends, on);
       } else {
@@ -284,6 +287,8 @@ taken by_a_step(const Policy& policy, bool at_once) {
         step.attend(layer, rows(4), outputs, ends, on);
       }
       if (layer == 0) made.of_layer = simt::counted.launches;  // behind the last one a choice for all may follow
+      made.lists.push_back(
+          std::ranges::any_of(simt::barriers_seen, [](const std::string& at) { return at.starts_with("block.cuh:"); }));
     }
     step.commit(std::vector<index_t>(sequences, each), on);
   }
@@ -303,6 +308,18 @@ TEST_CASE("after the prompts a layer takes two launches, and a token of each of 
   check_counts(small::sentence_kv);
   check_counts(zoomr::presets::zoomr_one_pass);
   check_counts(zoomr::presets::full);
+}
+
+TEST_CASE("where all layers read the same the first one finds ranges, and the first one that is not dense") {
+  const std::vector<bool> first_alone = {true, false}, each = {true, true};
+  REQUIRE(model.layers == 2);
+  constexpr auto chosen_once = zoomr::compose(zoomr::fixed_pages{}, zoomr::key_mean{}, zoomr::mean_dot{},
+                                              zoomr::head_votes{.k = 2}, zoomr::top_k{.segments = 2});
+  constexpr auto dense_first = with(chosen_once, [](auto& p) { p.zone.dense_layers = 1; });
+  CHECK(by_a_step(zoomr::presets::full, true).lists == first_alone);
+  CHECK(by_a_step(chosen_once, true).lists == first_alone);
+  CHECK(by_a_step(dense_first, true).lists == each);
+  CHECK(by_a_step(small::quest, true).lists == each);
 }
 
 // Chunks of a prompt one after the other, whose queries are observed and whose outputs nobody reads; then tokens, whose

@@ -132,16 +132,16 @@ class warp_threads {
 /// @param arrived  zero before the first comes, and after the last
 /// @param last     shared memory of this call alone
 __device__ inline bool comes_last(unsigned* arrived, index_t blocks, shared_array<index_t, 1>& last) {
-  // What each thread has written is there for all blocks before its block is counted.
-  __threadfence();
+  // One thread's fences order what all threads write and read, since barriers order these before and after them.
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // what the block has written is there for all blocks before it is counted
     const bool is_last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(blocks);
     if (is_last) *arrived = 0;  // as the next launch, or replay of a graph, expects it
     last[0] = is_last ? 1 : 0;
+    __threadfence();  // nothing that is read from here on was read before the count
   }
   __syncthreads();
-  __threadfence();  // nothing that is read from here on was read before the count
   return last[0] != 0;
 }
 

@@ -16,9 +16,6 @@
 
 namespace zoomr::inline v0::detail {
 
-/// What a layer's ranges are for: the attention that follows, or the choice alone, as at a prompt's end.
-enum class range_use { attention, choice };
-
 /// The launches of one pass that are about choices. With `fixed` none of their arguments or grids depends on the step.
 template <class Policy, class T, index_t HeadDim, index_t Group>
 struct choice_launches : device_pass<Policy, T> {
@@ -120,8 +117,12 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  1 launch
   template <class Number>
   void choose(const layer_inputs<Number>& in, range_use use, stream_ref stream) const {
-    const bool attends = use == range_use::attention;
-    launch_layer<HeadDim, Group>(core.kernel_policy, arrays(), in, scores(in.layer), attends, deciding, stream);
+    launch_layer<HeadDim, Group>(core.kernel_policy, arrays(), in, scores(in.layer), use, deciding, stream);
+  }
+  /// The same for the attention that follows.
+  template <class Number>
+  void choose(const layer_inputs<Number>& in, stream_ref stream) const {
+    choose(in, finds_ranges(core.kernel_policy, in.layer) ? range_use::attention : range_use::known, stream);
   }
 
   /// Makes the choices of the commit: where a prompt has ended, or one has waited for an item that was passed whole.

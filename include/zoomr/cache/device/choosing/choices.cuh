@@ -64,6 +64,19 @@ ZOOMR_HD bool known_before(const Policy& policy, const device_token& token, inde
          layer < policy.zone.dense_layers;
 }
 
+/// What a layer finds for its tokens: the ranges that the following attention reads; none, since an earlier layer of
+/// the pass has found the same; or the choice alone, as at a prompt's end.
+enum class range_use { attention, known, choice };
+
+/// The layers that find ranges. Where the tokens of a pass read the same in all of them, one finds them for those that
+/// follow: the first, and the first that is not dense.
+template <class Policy>
+bool finds_ranges(const Policy& policy, index_t layer) {
+  if constexpr (decltype(Policy::evict)::observes) return true;  // each KV lane has its own table of positions
+  if (Policy::selects && policy.aggregate.per != scope::sequence) return true;
+  return layer == 0 || (Policy::selects && layer == policy.zone.dense_layers);
+}
+
 /// The rows of a layer's scoring: row i is KV head i % kv_heads of token i / kv_heads of the table. The row of a token
 /// that makes no choice has no segments, so that one block is enough for it.
 template <class T, class Number, class Summary>
@@ -224,10 +237,9 @@ struct choice_scratch {
 /// Of one row of a layer: makes its choice if that is due, or where one choice serves all layers adds to its votes;
 /// then finds the ranges of the row's token. A token under a choice for all layers, or one that makes none, only
 /// resolves what it reads. All threads of a block call it.
-/// @param scored   the row has been scored, if it chooses
-/// @param attends  false: only the choice, for the token that has ended a prompt
+/// @param scored  the row has been scored, if it chooses
 template <class Policy, class T>
-__device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored, bool attends, block_threads& block,
+__device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored, range_use use, block_threads& block,
                                    choice_scratch& scratch) {
   index_t reads = row.token.reads;
   if constexpr (reads_summaries<Policy>) {
@@ -244,7 +256,7 @@ __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored,
       reads = row.token.chooses;
     }
   }
-  if (!attends) return;
+  if (use != range_use::attention) return;
   const row_to_resolve to = row.to_resolve(reads);
   const attended_size size =
       resolve(block, to.segments, to.row, to.zone, to.own_summary, to.slots, to.ranges, to.before);

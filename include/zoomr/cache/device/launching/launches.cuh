@@ -114,7 +114,7 @@ struct device_launches : device_pass<Policy, T> {
   template <class Number>
   void list_slots(index_t layer, view<const Number, 3> queries, view<index_t, 3> slots, view<index_t, 2> counts,
                   stream_ref stream) const {
-    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, range_use::attention, stream);
+    if (deciding > 0) choices().choose(layer_inputs<Number>{layer, queries}, stream);
     launch({grid(deciding + in_prompt, core.sizes.layer_rows), dim3(plain_threads)}, stream, list_slots_kernel<T>,
            arrays(), slots, counts);
     if (layer == core.sizes.model.layers - 1) choices().end(stream);
@@ -127,7 +127,7 @@ struct device_launches : device_pass<Policy, T> {
     const shape& model = core.sizes.model;
     const index_t layer = in.layer;
     const view<const Number, 3> queries = in.queries;
-    if (deciding > 0) choices().choose(in, range_use::attention, stream);
+    if (deciding > 0) choices().choose(in, stream);
     fetching().fetch(layer, stream);
     fetching().fetch_ahead(layer + 1, stream);
     if (deciding > 0) gather_chosen(layer, queries, out, lse, stream);
@@ -144,7 +144,7 @@ struct device_launches : device_pass<Policy, T> {
   static constexpr index_t tile_row_heads = Group < most_tile_heads ? most_tile_heads : Group;
 
   /// Attends for the tokens after the prompt: where there may be drafts, for those of one together.
-  /// @cost  1 launch, 2 where there may be drafts
+  /// @cost  1 launch, 2 where there may be drafts and the layer has found ranges
   template <class Number>
   void gather_chosen(index_t layer, view<const Number, 3> queries, view<Number, 3> out, view<float, 2> lse,
                      stream_ref stream) const {
@@ -157,7 +157,9 @@ struct device_launches : device_pass<Policy, T> {
     }
     const index_t pass_tiles = table == step_table::first_pass ? core.decoding_tiles : deciding;
     const index_t tiles = fixed ? core.sizes.decode_tiles : pass_tiles;
-    launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, stream, query_tile_kernel<T>, arrays());
+    if (finds_ranges(core.kernel_policy, layer)) {
+      launch({grid(tiles, core.sizes.layer_rows), dim3(resolve_threads)}, stream, query_tile_kernel<T>, arrays());
+    }
     gather<tile_row_heads>(layer, queries, out, lse, shared_rows<T, tiered>{{}, tiles * readers, layer},
                            core.sizes.splits, stream);
   }

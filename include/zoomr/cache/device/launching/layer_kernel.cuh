@@ -141,13 +141,13 @@ __device__ inline bool any_votes(view<const votes_t> weights, index_t kv_head, i
 /// Grid: rows, blocks that may share one; blocks of choose_threads. Counters in `scored` find the last block of a
 /// choice. It comes after prepare_kernel, and where one choice serves all layers after begin_kernel. query_tile_kernel,
 /// fetching and gather_attend read the ranges.
-/// @param scores   false: in a second pass and in dense layers nothing is chosen, unless for all layers
-/// @param attends  false: only the choices, for tokens that have ended a prompt
+/// @param scores  false: in a second pass and in dense layers nothing is chosen, unless for all layers
+/// @param use     choice: for tokens that have ended a prompt; with others those are left out
 /// @cost   each summary is read once for the heads of a KV head that score at once; where the heads of one choose
 ///         apart, their choices are made one after the other
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
-    layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, bool attends) {
+    layer_kernel(Policy policy, device_arrays<Policy, T> a, layer_inputs<Number> in, bool scores, range_use use) {
   constexpr index_t heads = asking_at_once<HeadDim>(scored_heads<Group>);
   using queries_in_block = shared_array<float, reads_summaries<Policy> ? heads * HeadDim : 1>;
   static_assert(fits_a_block<choice_scratch, queries_in_block>, "layer_kernel: fewer heads must ask at once");
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   const index_t kv_heads = a.sizes.model.kv_heads;
   const auto i = static_cast<index_t>(blockIdx.x);
   const index_t t = i / kv_heads, kv_head = i % kv_heads;
-  if (t >= a.table.counts->tokens || (attends && a.table.tokens[t].prompt)) return;
+  if (t >= a.table.counts->tokens || (use != range_use::choice && a.table.tokens[t].prompt)) return;
   const device_token& token = a.table.tokens[t];
   const auto block_of_row = static_cast<index_t>(blockIdx.y);
   const bool is_first = block_of_row == 0;
@@ -206,6 +206,8 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   }
   if constexpr (hears_voters<Policy>) note_voters(a.voting, token, in.layer, kv_head, in.queries);
 
+  if (use == range_use::known && (!scores || token.chooses < 0)) return;  // no vote to add, nothing to find
+
   // a row of the selection is that of all KV heads, or of one, or of some of its heads
   const index_t layer_rows = a.sizes.layer_rows;
   const bool for_all_heads = layer_rows == 1;
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(choose_threads, blocks_of_sm<Policy, Group>())
   const index_t first_row = for_all_heads ? 0 : i % kv_heads * layer_rows / kv_heads;
   const index_t end = for_all_heads ? 1 : first_row + layer_rows / kv_heads;
   for (index_t r = first_row; r < end; ++r) {
-    choose_and_resolve(layer_row<Policy, T>{a, policy, token, t, r, in.layer}, scores, attends, block, scratch);
+    choose_and_resolve(layer_row<Policy, T>{a, policy, token, t, r, in.layer}, scores, use, block, scratch);
   }
 }
 
@@ -230,13 +232,13 @@ inline constexpr index_t most_layer_blocks = 384;
 /// Launches it for so many tokens.
 template <index_t HeadDim, index_t Group, class Policy, class T, class Number>
 void launch_layer(const Policy& policy, const device_arrays<Policy, T>& a, const layer_inputs<Number>& in, bool scores,
-                  bool attends, index_t tokens, stream_ref stream) {
+                  range_use use, index_t tokens, stream_ref stream) {
   const index_t rows = tokens * a.sizes.model.kv_heads;
   index_t blocks = scores ? a.sizes.score_blocks() : 1;  // of a row
   if (blocks * rows > most_layer_blocks) blocks = rows < most_layer_blocks ? most_layer_blocks / rows : 1;
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(blocks));
   launch({grid, dim3(choose_threads)}, stream, layer_kernel<HeadDim, Group, Policy, T, Number>, policy, a, in, scores,
-         attends);
+         use);
 }
 
 }  // namespace zoomr::inline v0::detail
