@@ -49,6 +49,7 @@ struct token_state {
   index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
   index_t heard = 0;           // more than 0: those after it too, and a choice is made by so many of the last ones
   index_t always_heard = 0;    // of these, how many count where no question is among them
+  index_t turned = 0;          // tokens of a question farther back that count; 0: none does
   bool marked = false;         // some token is in a span, or begins a message
   pinned_segments pins;        // beside those of pinned spans
 
@@ -193,7 +194,7 @@ struct token_state {
   }
   /// Whose queries score the segments where the token at `position` chooses.
   query_positions scoring_queries(index_t position) const {
-    return query_positions::at(position, always_heard, heard, pins.named, queries_from);
+    return query_positions::at(position, always_heard, heard, pins.named, queries_from, turned);
   }
   /// The fewest tokens at which the next one chooses by as many queries as if no more had ever come.
   index_t least_with_queries() const { return queries_from > 0 ? queries_from + heard - 1 : 0; }
