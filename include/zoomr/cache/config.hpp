@@ -88,7 +88,7 @@ struct config {
   float voters_none_slope = 0.0f;    // taken off it for each e-fold of the segments that can be chosen
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
   rotary_embedding rotary = {};  // of the layers of these: a question that is named before a long text scores from the
-                                 // prompt's end (head_posterior); on the host; kept alive by the caller
+                                 // prompt's end (head_posterior); on the host
   layer_anchors anchors = {};    // layers that read what an earlier layer has chosen: on the host
   bool transform_blocks = true;  // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
   bool half_queries = false;     // queries and outputs may have 16 bits on the host: room to widen them

@@ -53,6 +53,7 @@ struct cache_core {
   state_exchange rank_states;         // the same of attention
   voter_table voters;                 // of a choice from several queries
   query_memory turned_queries;        // of a question that scores from the prompt's end: by position
+  std::vector<float> frequencies;     // by which they are turned: config.rotary
   table<selection> pending;           // [max_sequences]  choices not yet committed
   table<selection> draft_choices;     // [step's tokens after the prompt]  those that later layers read
   stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
@@ -93,6 +94,9 @@ struct cache_core {
         hadamard(model, settings, sizing::transforms(settings)),
         failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
+    const view<const float> given_frequencies = settings.rotary.frequencies;
+    frequencies.assign(given_frequencies.begin(), given_frequencies.end());
+    limits.rotary.frequencies = view<const float>(frequencies);
     limits.voters = {};  // the caller's tables may go; `voters` and `exchange` have what is needed of them
     limits.ranks = {};
     limits.anchors = {};

@@ -62,6 +62,7 @@ struct core_sizing {
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) + sizes.exchange_bytes +
         query_memory::bytes(sizes.asked_heads(), sizes.question > 0 ? 1 : 0, sizes.question) +
+        limits.rotary.frequencies.size() * static_cast<byte_count>(sizeof(float)) +
         state_exchange::bytes(model, limits) +
         query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
