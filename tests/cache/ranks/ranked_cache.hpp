@@ -91,11 +91,13 @@ inline std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
 /// An end whose messages may go wrong on the way.
 struct frail_end {
   zoomr::thread_ranks::member& end;
-  enum { sound, mute, deaf, damaged, short_of_one } fault = sound;
+  enum kind { sound, mute, deaf, damaged, short_of_one } fault = sound;
+  index_t before = 0;  // messages that come first, without a fault
 
   index_t rank() const { return end.rank(); }
   index_t ranks() const { return end.ranks(); }
   index_t all_gather(view<const std::int64_t> sent, view<std::int64_t, 2> received) {
+    if (fault != sound && before-- > 0) return end.all_gather(sent, received);
     if (fault == mute) return rank() == 0 ? 1 : 0;
     if (fault == deaf) return end.all_gather(sent, received), rank() == 0 ? 1 : 0;
     std::vector<std::int64_t> message(sent.begin(), sent.end());
