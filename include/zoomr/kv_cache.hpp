@@ -210,8 +210,11 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   /// own.
   index_t block_heads() const { return core_->sizes.blocks.heads; }
   /// What has been sent to other ranks since the cache was made, for all sequences: nothing without config.ranks, or
-  /// where no choice needs them.
-  const rank_statistics& ranks() const { return core_->exchange.counted(); }
+  /// where no choice needs them; by config.token_ranks something in each `attend`.
+  rank_statistics ranks() const {
+    const rank_statistics &choices = core_->exchange.counted(), &states = core_->rank_states.counted();
+    return {choices.messages + states.messages, choices.bytes + states.bytes};
+  }
   /// What a tiered placement has moved since the cache was made, for all sequences.
   tier_statistics tiers() const requires tiered_placement<Placement>;
 
@@ -250,6 +253,9 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   void become(detail::sequence_state& copy, const detail::sequence_state& original);
   detail::sequence_state& state(index_t id) const { return core_->states[static_cast<std::size_t>(id)]; }
 
+  // All tokens of a sequence are here.
+  // @param call  for the sentence
+  void expect_not_dealt(const char* call) const;
   // What a sequence, which is open, makes impossible, whatever there is room for.
   // @param i  the item's number, for the sentence
   void expect_passable(const step_item& item, index_t i) const;

@@ -83,7 +83,8 @@ void any_kv_cache<T, Placement>::plan_erase(sequence seq, token_range positions,
 
 template <class T, class Placement>
 bool any_kv_cache<T, Placement>::holds_all() const {
-  return core_->sizes.kept == 0 && !detail::frees_passed_pages(core_->policy, core_->limits) &&
+  return core_->sizes.kept == 0 && core_->limits.token_ranks.alone() &&
+         !detail::frees_passed_pages(core_->policy, core_->limits) &&
          !detail::frees_unreachable_pages(core_->policy, core_->limits);
 }
 
@@ -96,24 +97,35 @@ template <class T, class Placement>
 template <class Turn>
 void any_kv_cache<T, Placement>::shift(sequence seq, token_range positions, index_t distance, const Turn& turn) {
   expect_unused(seq);
+  expect_not_dealt("shift");
   detail::expect_turns(turn, base::model());
   detail::span_shift shifted(*core_, seq.id, positions, turn, distance);
   apply(shifted);
 }
 
 template <class T, class Placement>
+void any_kv_cache<T, Placement>::expect_not_dealt(const char* call) const {
+  ZOOMR_EXPECTS(
+      core_->limits.token_ranks.alone(),
+      std::string(call) + ": config.token_ranks divide the tokens, so that this rank has a part of them only");
+}
+
+template <class T, class Placement>
 void any_kv_cache<T, Placement>::save(sequence seq, byte_sink& to) {
+  expect_not_dealt("save");
   detail::save_sequence(*core_, base::expect_unused(seq), &to);
 }
 
 template <class T, class Placement>
 byte_count any_kv_cache<T, Placement>::save_bytes(sequence seq) {
+  expect_not_dealt("save_bytes");
   return detail::save_sequence(*core_, base::expect_unused(seq), nullptr);
 }
 
 template <class T, class Placement>
 sequence any_kv_cache<T, Placement>::load(byte_source& from, view<const index_t> pages) {
   core_->step.expect_idle();
+  expect_not_dealt("load");
   ZOOMR_EXPECTS(!pool_type::owns_pages || pages.size() == 0,
                 "load: there is a block table, but the pages are the cache's own: it is for the placement "
                 "engine_pages");
@@ -192,6 +204,7 @@ token_range any_kv_cache<T, Placement>::erase_span(sequence seq, token_range pos
 template <class T, class Placement>
 template <class Turn, class Work>
 auto any_kv_cache<T, Placement>::with_erasure(sequence seq, token_range positions, const Turn& turn, Work work) const {
+  expect_not_dealt("erase");
   if constexpr (std::is_same_v<Turn, position_gap>) {
     const detail::unturned none{};
     detail::span_erasure erasure(*core_, seq.id, positions, none, true);

@@ -18,7 +18,6 @@
 namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
-///
 /// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
 /// if it returns true the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice
@@ -65,6 +64,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
   /// @param out      [tokens, heads, value_width]
   /// @param lse      [tokens, heads]  natural logarithm of the sum of exp(logit); may be empty
   /// @pre   append(layer) came before; once for each layer and pass
+  /// @throws error(ranks) where ranks choose or attend together, and one does not answer: drop the step
   /// @cost  After the prompt: key and value are read of each attended token and KV head (each query head with
   /// `scope::head`); for each choice that is due, all summaries of its KV heads, once for every four query heads.
   /// In the prompt: all keys and values up to the token, once for every 16 queries of the KV head's group and of
@@ -123,7 +123,6 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
   friend class any_kv_cache;
   template <class, class>
   friend class grouped_step;
-
   using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
       base::in_pass, base::pass_;
 
@@ -222,6 +221,7 @@ void step<T, Placement>::attend(index_t layer, view<const float, 3> queries, vie
         std::fill_n(out[t][head].data(), model.value_width(), not_a_number);
     }
   }
+  if (core_->rank_states.used()) finish_rows_of_ranks(*core_, layer, pass_ == 1, out, lse);
   core_->hadamard.transform_back(out);
   for (detail::planned_item& item : core_->step.items) {
     if (in_pass(item)) prefetch_layer(*core_, item, layer + 1, pass_ == 1);

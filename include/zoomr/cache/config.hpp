@@ -5,6 +5,7 @@
 #include <zoomr/cache/layer_anchors.hpp>
 #include <zoomr/cache/logit_rule.hpp>
 #include <zoomr/cache/rank_heads.hpp>
+#include <zoomr/cache/rank_tokens.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/core/storage.hpp>
 #include <zoomr/paging/engine_memory.hpp>
@@ -92,6 +93,7 @@ struct config {
   class_table classes = {};      // [vocabulary] of each token id; kept alive by the caller
   executor threads = {};         // that may work on a call of a host cache; kept alive by the caller
   rank_heads ranks = {};         // that share the model's heads, and choose together; `voters` are of all heads then
+  rank_tokens token_ranks = {};  // that divide the tokens of each sequence: of a host cache with pages of its own
 
   static constexpr index_t most_tokens = 1 << 30;
 

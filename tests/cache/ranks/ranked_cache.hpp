@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that pass for one cache: each that is in this process has some of the heads, and a thread of its own.
+// Ranks that pass for one cache: each that is in this process has some of the heads, or some of the tokens, and a
+// thread of its own.
 #pragma once
 
 #include <cache/support/driving.hpp>
 #include <zoomr/core/ranks/rank_group.hpp>
+#include <zoomr/core/ranks/thread_ranks.hpp>
+
+#include <algorithm>  // std::copy
 
 #include <condition_variable>  // std::condition_variable
 #include <exception>           // std::exception_ptr
@@ -11,6 +15,8 @@
 #include <memory>              // std::unique_ptr
 #include <mutex>               // std::mutex
 #include <optional>            // std::optional
+#include <stdexcept>           // std::logic_error
+#include <string>              // std::string
 #include <thread>              // std::thread
 #include <vector>              // std::vector
 
@@ -75,20 +81,57 @@ class rank_workers {
   std::vector<std::thread> threads_;
 };
 
+/// Of each rank an end.
+inline std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
+  std::vector<zoomr::rank_group> ends;
+  for (index_t rank = 0; rank < ranks.count(); ++rank) ends.emplace_back(ranks.end(rank));
+  return ends;
+}
+
+/// An end whose messages may go wrong on the way.
+struct frail_end {
+  zoomr::thread_ranks::member& end;
+  enum kind { sound, mute, deaf, damaged, short_of_one } fault = sound;
+  index_t before = 0;  // messages that come first, without a fault
+
+  index_t rank() const { return end.rank(); }
+  index_t ranks() const { return end.ranks(); }
+  index_t all_gather(view<const std::int64_t> sent, view<std::int64_t, 2> received) {
+    if (fault != sound && before-- > 0) return end.all_gather(sent, received);
+    if (fault == mute) return rank() == 0 ? 1 : 0;
+    if (fault == deaf) return end.all_gather(sent, received), rank() == 0 ? 1 : 0;
+    std::vector<std::int64_t> message(sent.begin(), sent.end());
+    if (fault == short_of_one) message.pop_back();
+    if (fault == damaged) message.back() ^= 0x100;
+    if (fault != short_of_one) return end.all_gather(view<const std::int64_t>(message), received);
+    std::vector<std::int64_t> room(message.size() * static_cast<std::size_t>(ranks()));
+    return end.all_gather(view<const std::int64_t>(message),
+                          {room.data(), {ranks(), static_cast<index_t>(message.size())}});
+  }
+};
+
+inline bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
 /// Which heads of a model each rank has.
 struct head_split {
   std::vector<index_t> first;  // [ranks + 1]  query heads
   bool splits_kv_heads = false;
+  index_t deal = 0;  // more: each rank has all heads, and tokens are dealt out instead
 
   index_t ranks() const { return static_cast<index_t>(first.size()) - 1; }
 };
 
+inline head_split dealt(index_t ranks, index_t deal) {
+  return {std::vector<index_t>(static_cast<std::size_t>(ranks) + 1), false, deal};
+}
+
 /// The heads of a rank.
 struct head_part {
-  index_t head, kv_head;  // the first
-  shape model;            // of the part
+  index_t head = 0, kv_head = 0;  // the first
+  shape model;                    // of the part
 
   head_part(const shape& whole, const head_split& split, index_t rank) : model(whole) {
+    if (split.deal > 0) return;
     const index_t last = split.first[static_cast<std::size_t>(rank) + 1], group = whole.group();
     head = split.first[static_cast<std::size_t>(rank)], kv_head = head / group;
     model.heads = last - head, model.kv_heads = (last + group - 1) / group - kv_head;
@@ -124,10 +167,11 @@ class ranked_cache {
                const std::vector<zoomr::rank_group>& here)
       : workers(static_cast<index_t>(here.size())), whole_(whole), split_(split), traces_(here.size()) {
     limits = with_voters(policy, limits, whole);
-    limits.ranks.first = view<const index_t>(split_.first);
+    if (split.deal == 0) limits.ranks.first = view<const index_t>(split_.first);
     limits.ranks.kv_heads = split.splits_kv_heads ? whole.kv_heads : 0;
     for (const zoomr::rank_group& group : here) {
-      limits.ranks.group = group;
+      (split.deal > 0 ? limits.token_ranks.group : limits.ranks.group) = group;
+      if (split.deal > 0) limits.token_ranks.deal = split.deal;
       const head_part& part = parts.emplace_back(whole, split, group.rank());
       caches.push_back(std::make_unique<cache_type>(zoomr::kv_cache<Policy, float>(part.model, policy, limits)));
       caches.back()->trace(&traces_[caches.size() - 1]);
@@ -153,8 +197,13 @@ class ranked_cache {
   ranked_step begin(view<const zoomr::step_item> items);
 
   cache_type& at(index_t rank) { return *caches[static_cast<std::size_t>(rank)]; }
-  /// Records of all heads, as one cache has them.
+  bool deals() const { return split_.deal > 0; }
+  /// Records of all heads, as one cache has them. Where tokens are dealt out each rank has all.
   void collect_trace() {
+    for (std::size_t r = 1; deals() && r < traces_.size(); ++r) {
+      if (traces_[r] != traces_[0]) throw std::logic_error("ranks have chosen differently");
+      traces_[r].clear();
+    }
     for (std::size_t r = 0; r < traces_.size(); ++r) {
       for (zoomr::attended_record& record : traces_[r]) {
         record.head += parts[r].head;
@@ -209,6 +258,7 @@ class ranked_step {
     each([&](each_step& step, const head_part& part) { step.observe(layer, part.queries(queries)); });
   }
   void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
+    if (cache_.deals()) return attend_dealt(layer, queries, out, lse);
     each([&](each_step& step, const head_part& part) {
       step.attend(layer, part.queries(queries), part.queries(out), part.lse(lse));
     });
@@ -227,6 +277,27 @@ class ranked_step {
   std::optional<each_step>& at(index_t rank) { return steps_[static_cast<std::size_t>(rank)]; }
 
  private:
+  // All ranks have the same bits.
+  void attend_dealt(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
+    struct copy {
+      std::vector<float> out, lse;
+    };
+    std::vector<copy> copies(steps_.size());
+    cache_.workers.run([&](index_t rank) {
+      copy& own = copies[static_cast<std::size_t>(rank)];
+      own.out.resize(static_cast<std::size_t>(out.extent(0) * out.extent(1) * out.extent(2)));
+      own.lse.resize(static_cast<std::size_t>(lse.extent(0) * lse.extent(1)));
+      at(rank)->attend(layer, queries, view<float, 3>(own.out.data(), {out.extent(0), out.extent(1), out.extent(2)}),
+                       view<float, 2>(own.lse.data(), {lse.extent(0), lse.extent(1)}));
+    });
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) { return bits_of{a} == bits_of{b}; };
+    for (const copy& own : copies) {
+      if (!same(own.out, copies[0].out) || !same(own.lse, copies[0].lse))
+        throw std::logic_error("ranks have other outputs");
+    }
+    std::copy(copies[0].out.begin(), copies[0].out.end(), out.data());
+    std::copy(copies[0].lse.begin(), copies[0].lse.end(), lse.data());
+  }
   const each_step& any() const { return *steps_.front(); }
   template <class Work>
   void each(Work work) {

@@ -64,7 +64,8 @@ struct device_checks {
     }
     if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";
     ZOOMR_EXPECTS(problem == nullptr, problem);
-    ZOOMR_EXPECTS(limits.ranks.alone(), "config: ranks choose together in host caches; a device's choose alone");
+    ZOOMR_EXPECTS(limits.ranks.alone() && limits.token_ranks.alone(),
+                  "config: ranks choose, and attend, together in host caches; a device's choose alone");
     ZOOMR_EXPECTS(limits.anchors.layers.data() == nullptr,
                   "config: anchors are for host caches: in a device's each layer chooses for itself");
   }

@@ -109,7 +109,7 @@ template <class Pool>
 }
 
 /// After a commit in the middle of which other ranks were gone.
-/// @param failure  `head_exchange::take_failure`; empty: they were not
+/// @param failure  `choice_exchange::take_failure`; empty: they were not
 [[gnu::cold, gnu::noinline]] inline void expect_no_failure(const std::string& failure) {
   if (failure.empty()) return;
   raise(errc::ranks, "the step is committed, and what follows reads everything until the next choice: " +

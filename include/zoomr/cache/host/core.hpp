@@ -7,6 +7,7 @@
 // outlive a layer is kept for each token of the step or for each sequence; the rest is written again by each call.
 #pragma once
 
+#include <zoomr/cache/host/attending/state_exchange.hpp>
 #include <zoomr/cache/host/core_sizing.hpp>
 #include <zoomr/cache/state/unreachable_pages.hpp>
 #include <zoomr/cache/trace.hpp>
@@ -48,7 +49,8 @@ struct cache_core {
   query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or chosen by later
   query_memory prompt_queries;        // [step's prompt tokens]  the same, of the last ones of each prompt's chunk
   query_memory choice_queries;        // [max_sequences]  queries of the token that makes a choice
-  head_exchange exchange;             // with other ranks
+  choice_exchange exchange;           // with other ranks, of choices
+  state_exchange rank_states;         // the same of attention
   voter_table voters;                 // of a choice from several queries
   table<selection> pending;           // [max_sequences]  choices not yet committed
   table<selection> draft_choices;     // [step's tokens after the prompt]  those that later layers read
@@ -78,7 +80,8 @@ struct cache_core {
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
-        exchange(model, policy, settings, sizes.most_segments),
+        exchange(model, policy, settings, sizes.most_segments, std::int64_t{sizes.heard} * sizes.voters),
+        rank_states(model, policy, settings),
         voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
@@ -96,7 +99,7 @@ struct cache_core {
     const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
     choosers.reserve(most);
     while (choosers.size() < most) choosers.emplace_back(sizes, policy, settings.logits.of_scores(model.head_dim));
-    if (exchange.used()) choosers.front().exchange = &exchange;  // its choices are made one after the other
+    if (exchange.divides_heads()) choosers.front().exchange = &exchange;  // its choices are made one after the other
     of_thread.reserve(threads);
     while (of_thread.size() < threads) {
       of_thread.emplace_back(sizes, policy, sizing::observed_tokens(sizes, settings));

@@ -5,6 +5,7 @@
 #include <zoomr/attention/stretches.hpp>
 #include <zoomr/cache/host/attending/cut_states.hpp>
 #include <zoomr/cache/host/attending/half_queries.hpp>
+#include <zoomr/cache/host/attending/state_exchange.hpp>
 #include <zoomr/cache/host/attending/transformed_rows.hpp>
 #include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/cache/host/eviction/eviction_room.hpp>
@@ -60,6 +61,7 @@ struct core_sizing {
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) + sizes.exchange_bytes +
+        state_exchange::bytes(model, limits) +
         query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
         stretch_sums::bytes(model, limits.max_batched_tokens, limits.max_tokens) +
@@ -88,8 +90,12 @@ struct core_sizing {
       ZOOMR_EXPECTS(model.head_dim % numbers_in_block == 0 && model.value_width() % numbers_in_block == 0,
                     widths_in_blocks.text);
     }
-    ZOOMR_EXPECTS(!Pool::may_fail || limits.ranks.alone(),
+    ZOOMR_EXPECTS(!Pool::may_fail || (limits.ranks.alone() && limits.token_ranks.alone()),
                   "config: ranks over tiers: a page that does not come would fail on one rank alone");
+    ZOOMR_EXPECTS(Pool::owns_pages || limits.token_ranks.alone(),
+                  "config: token_ranks take pages from a cache's own pool: not over an engine's pages");
+    ZOOMR_EXPECTS(limits.token_ranks.alone() || state_exchange::message_words(model, limits) < unlimited,
+                  "config: token_ranks would send messages of 2^31 words or more: lower max_batched_tokens");
     if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
     if constexpr (Pool::owns_pages) {
       return layout(model, policy, limits, Pool::may_fail);

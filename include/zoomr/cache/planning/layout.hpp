@@ -6,7 +6,7 @@
 
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/planning/anchor_table.hpp>
-#include <zoomr/cache/planning/head_exchange.hpp>
+#include <zoomr/cache/planning/choice_exchange.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
@@ -28,12 +28,22 @@ inline bool frees_unreachable_pages(const any_policy& policy, const config& size
 
 /// Tokens that the pool has room for: config.pool_tokens, or what all sequences can have at once. Where pages go that a
 /// window has passed, a sequence has what the window sees, what may be rolled back, and its part of a step, with a page
-/// that is cut at either end of each.
+/// that is cut at either end of each; where slots are dealt out, a rank's share and an open segment instead of a
+/// window, and where keys are scored the rest of a segment for each deal.
 inline index_t pool_tokens(const any_policy& policy, const config& sizes) {
-  if (sizes.pool_tokens > 0 || !frees_passed_pages(policy, sizes)) return sizes.pool();
-  const std::int64_t pages = (std::int64_t{sizes.logits.window} + sizes.rollback_depth()) / page_tokens + 4;
-  const std::int64_t windowed = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
-  return static_cast<index_t>(std::min<std::int64_t>(windowed, sizes.pool()));
+  if (sizes.pool_tokens > 0) return sizes.pool();
+  std::int64_t stay = unlimited;  // of a sequence, at most
+  if (frees_passed_pages(policy, sizes)) {
+    stay = sizes.logits.window;
+  } else if (!sizes.token_ranks.alone()) {
+    const std::int64_t share = sizes.token_ranks.share(sizes.max_tokens);
+    const std::int64_t longest = policy.selects ? policy.segment.longest : 0;
+    stay = share + longest;
+    if (policy.score.reads_keys) stay += (share / sizes.token_ranks.deal + 1) * (longest + page_tokens);
+  }
+  const std::int64_t pages = (stay + sizes.rollback_depth()) / page_tokens + 4;
+  const std::int64_t tokens = (sizes.max_sequences * pages + pages_for(sizes.max_batched_tokens)) * page_tokens;
+  return static_cast<index_t>(std::min<std::int64_t>(tokens, sizes.pool()));
 }
 
 /// Segments that spans may add where there are none, or none shorter than a page, unless config.max_segments says how
@@ -81,6 +91,7 @@ struct layout {
   index_t most_slots = 0;            // of a sequence, up to the end of a page of 16
   index_t window = 0;                // logit_rule::window
   index_t pool = 0;                  // tokens that it has room for, but for spare pages
+  index_t most_deals = 0;            // of a sequence's slots, over all ranks; 0: they are not dealt out
   byte_count exchange_bytes = 0;     // of what ranks tell each other
 
   /// Of fewer segments a choice scores all from floats.
@@ -103,7 +114,8 @@ struct layout {
     index_lanes = anchor_table::index_lanes(model, policy, sizes.anchors);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
-    exchange_bytes = head_exchange::bytes(model, policy, sizes, most_segments);
+    if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
+    exchange_bytes = choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard} * voters);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
     if (heard > 0 && (pages_may_fail || rounded_keys))
       key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));

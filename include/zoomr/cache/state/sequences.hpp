@@ -16,15 +16,15 @@ namespace zoomr::inline v0::detail {
 
 /// @throws precondition_error if there can be no such cache
 inline void expect_possible(const shape& model, const any_policy& policy, const config& limits) {
-  for (const char* problem : {model.problem(), policy.problem, limits.problem()}) {
+  for (const char* problem :
+       {model.problem(), policy.problem, limits.problem(), limits.ranks.problem(model), limits.token_ranks.problem()}) {
     ZOOMR_EXPECTS(problem == nullptr, problem);
   }
+  if (!limits.token_ranks.alone()) expect_dealt(policy, limits);
   for (const storage_scale& scale : {limits.key_scale, limits.value_scale}) {
     if (scale.each.data() != nullptr)
       expect_extents("config: a table of scales is", scale.each, {{model.layers, model.kv_heads}});
   }
-  const char* const wrong_ranks = limits.ranks.problem(model);
-  ZOOMR_EXPECTS(wrong_ranks == nullptr, wrong_ranks);
   ZOOMR_EXPECTS(!limits.ranks.splits_kv_heads(model) ||
                     (!policy.evict.observes && (!policy.selects || policy.aggregate.per < scope::kv_head)),
                 "config: some KV head's query heads are on several ranks, but the policy chooses, or evicts, by all of "
@@ -309,15 +309,16 @@ inline void expect_observed(const any_policy& policy, const token_state& state, 
 /// adding up of attention, unless it becomes empty with nothing evicted. To a generated token it cannot go before the
 /// log of choices, nor, if there are query records or pages are freed, before `rollback_floor`. Where heads vote by the
 /// last queries it cannot go there in a prompt either, unless all of these are remembered, or to nothing. Where a
-/// layer's window frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing. In all
-/// other cases any depth will do.
+/// layer's window frees pages it can go, in the prompt too, as far as the window finds its pages, or to nothing; where
+/// other ranks' pages are freed, as far as these are settled then. In all other cases any depth will do.
 /// @param has_records  queries are remembered, for the last `rollback_tokens` tokens
 /// @param has_choice   the log still has what was active then
 /// @throws error(rollback_depth) if not
 inline void expect_rollback(const any_policy& policy, const token_state& state, index_t to, const config& limits,
                             bool has_records, bool has_choice) {
   const index_t window = limits.logits.window;
-  const bool passed = window > 0 && to > 0 && pages_passed(window, state, to) < state.freed_pages;
+  const bool unsettled = state.dealt_pages > 0 && settled_pages(policy, state, to) < state.dealt_pages;
+  const bool passed = to > 0 && (unsettled || (window > 0 && pages_passed(window, state, to) < state.freed_pages));
   const bool generated = !state.in_first_prompt() && to >= state.prompt_end && !state.inside_later_prompt(to);
   const bool deep = to < state.rollback_floor && (has_records || frees_unreachable_pages(policy, limits));
   const bool freed = window == 0 && state.freed_pages > 0;

@@ -39,6 +39,7 @@ struct token_state {
   std::vector<std::byte> after_close;  // [segments, state_bytes]  the segmenter's state after each close
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
   index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
+  index_t dealt_pages = 0;             // pages of other ranks before this one were given back
   index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was, or where queries went: no deeper
                                // can it be rolled back, unless nothing is missing there
   kept_tokens kept_each;
@@ -240,6 +241,7 @@ struct token_state {
     unclassified = unclassified && to > 0;
     queries_from = (std::min)(queries_from, to);
     freed_pages = (std::min)(freed_pages, pages_for(to));
+    dealt_pages = (std::min)(dealt_pages, pages_for(to));
     moved.cut(to);
     classes.resize(to);
     segments.resize(segments_before(to));
@@ -364,7 +366,7 @@ struct token_state {
     segments.clear();
     after_close.clear();
     segmenter.open(segmenting.data());
-    freed_pages = rollback_floor = 0;
+    freed_pages = dealt_pages = rollback_floor = 0;
     kept_each = {};
     compacted_end = observed_end = evictions_from = queries_from = 0;
   }

@@ -11,6 +11,7 @@
 
 #include <zoomr/attention/gather.hpp>
 #include <zoomr/cache/host/attending/audit.hpp>
+#include <zoomr/cache/host/attending/finished_rows.hpp>
 #include <zoomr/cache/host/choosing/due_choices.hpp>
 
 #include <algorithm>  // std::fill, std::max, std::min, std::sort
@@ -47,17 +48,10 @@ class layer_attention {
       }
     }
   }
-  // Adds the sink, normalises, and applies the scale of values.
-  // @param head  query head
-  // @return  ln of the sum of exp(logit), that of the sink included
-  float finish(attention_state& state, index_t head) const {
-    const index_t dims = core_.sizes.model.value_width();
-    const view<const float, 2>& sinks = core_.limits.logits.sinks;
-    if (sinks.data() != nullptr) state.add_sink(sinks(layer_, head), dims);
-    const float log_sum = state.finish(dims);
-    const float scale = core_.limits.value_scale.at(layer_, head / core_.sizes.model.group());
-    for (index_t d = 0; d < dims; ++d) state.out[d] *= scale;
-    return log_sum;
+  // What a query has attended here is complete. Where slots are dealt out it waits for what other ranks have.
+  void finish(attention_state& state, index_t row, index_t head) const {
+    if (core_.rank_states.used()) return core_.rank_states.keep(row, head, state);
+    finish_row(core_, layer_, row, head, state, lse_);
   }
 
   // All tokens and heads have a state of their own, [tokens, heads], so that a chunk costs its context one visit.
@@ -70,10 +64,7 @@ class layer_attention {
       visit_prompt();
     }
     for (index_t t = 0; t < item_.tokens; ++t) {
-      for (index_t head = 0; head < model.heads; ++head) {
-        const float log_sum = finish(core_.heads.join(t, head), head);
-        if (lse_.data() != nullptr) lse_(item_.packed + t, head) = log_sum;
-      }
+      for (index_t head = 0; head < model.heads; ++head) finish(core_.heads.join(t, head), item_.packed + t, head);
     }
   }
 
@@ -118,10 +109,11 @@ class layer_attention {
   // between.
   static constexpr index_t at_once = (Pool::may_fail ? 1 : prompt_tile::most_pages) * page_tokens;
 
-  // The end of a tile that begins at a slot: no tile is in two stretches.
-  static index_t tile_end(index_t first) {
-    return (std::min)(first + at_once, (first / stretch_tokens + 1) * stretch_tokens);
+  // The end of a tile that begins at a slot: no tile is in two stretches, or of two ranks.
+  index_t tile_end(index_t first) const {
+    return (std::min)({first + at_once, (first / stretch_tokens + 1) * stretch_tokens, dealt().deal_end(first)});
   }
+  const rank_tokens& dealt() const { return core_.limits.token_ranks; }
 
   // Those tokens of the chunk for which a stretch ends where a tile begins. Each sees all slots from one on, its own
   // the last.
@@ -129,11 +121,20 @@ class layer_attention {
   void end_stretches(token_range tokens, token_range heads, index_t first) {
     if (first % stretch_tokens != 0 || first == 0) return;
     for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; ++t) {
-      const index_t seen = window().first(slot(t));
-      for (index_t head = heads.first; first - seen >= stretch_tokens && head < heads.last; ++head) {
+      const bool ends = ends_stretch({window().first(slot(t)), first});
+      for (index_t head = heads.first; ends && head < heads.last; ++head) {
         core_.heads.end_stretch(core_.heads.at(t, head));
       }
     }
+  }
+  // A stretch is over at the end of these slots, a multiple of its length, as stretch_walk finds it.
+  bool ends_stretch(token_range seen) const {
+    if (dealt().alone()) return seen.size() >= stretch_tokens;
+    stretch_walk walk;
+    bool ends = false;
+    dealt().each_own(seen, [&](token_range own) { walk.pass(own, [](index_t) {}); });
+    walk.pass({seen.last, seen.last + 1}, [&](index_t) { ends = true; });
+    return ends;
   }
 
   // Some tokens of the chunk attend the tile of one KV head whose first slot is `first`.
@@ -142,8 +143,9 @@ class layer_attention {
     const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
     const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
-    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window());
     end_stretches(tokens, heads, first);
+    if (!dealt().owns(first)) return;
+    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window());
     const index_t group = heads.size(), last = tokens.last * group;
     for (index_t at = (std::max)(tokens.first, first - slot(0)) * group; at < last; at += prompt_tile::together) {
       const index_t t = at / group;
@@ -230,7 +232,7 @@ class layer_attention {
     const range_list list = reads.list(kv_heads.first, heads.first,
                                        view<token_range>(core_.of_thread[static_cast<std::size_t>(thread)].ranges));
     begin(tokens, heads);
-    gather(core_.state_of(item_), tokens, heads, list.ranges(), {0, until});
+    gather(core_.state_of(item_), tokens, heads, own_ranges(core_, list.ranges(), thread), {0, until});
     return until;
   }
   // Slots before this one are read alike by some tokens and all KV heads, if all heads read the same.
@@ -246,8 +248,8 @@ class layer_attention {
     cut_states& cut = core_.cut;
     if (workers.threads() == 1 || !cut.ready() || !reads.same_for_all()) return 0;
     const index_t until = alike(reads, tokens);
-    const range_list list = reads.list(0, 0, cut.ranges());
-    const index_t stretches = cut.find(list.ranges(), until);
+    const view<const token_range> ranges = own_ranges(core_, reads.list(0, 0, cut.ranges()).ranges(), 0);
+    const index_t stretches = cut.find(ranges, until);
     if (stretches == 1) return 0;
     const shape& model = core_.sizes.model;
     const sequence_state& state = core_.state_of(item_);
@@ -258,7 +260,7 @@ class layer_attention {
     const index_t parts = model.kv_heads / size;
     for_each_piece(workers, stretches * parts, [&](index_t piece, index_t) {
       const index_t stretch = piece / parts, first = piece % parts * size * model.group();
-      attend_stretch(state, tokens, {first, first + size * model.group()}, list.ranges(), stretch);
+      attend_stretch(state, tokens, {first, first + size * model.group()}, ranges, stretch);
     });
     merge_cut(tokens, workers);
     return until;
@@ -339,8 +341,7 @@ class layer_attention {
                               core_.logits_of(sequence, layer_, {head, head + 1}, item_.first + t));
           counted[head].captured = std::exp(static_cast<double>(state.log_sum() - of_all));
         }
-        const float log_sum = finish(state, head);
-        if (lse_.data() != nullptr) lse_(packed(t), head) = log_sum;
+        finish(state, packed(t), head);
       }
     }
     counted[first_head].kv_lane_tokens = found.different();

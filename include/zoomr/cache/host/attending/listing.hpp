@@ -8,7 +8,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Calls visit(slots_read) for each token of the pass, and each set of its query heads that read the same slots.
+/// Calls visit(slots_read) for each token of the pass, and each set of its query heads that read the same slots: of
+/// those that are dealt out to ranks this rank's.
 /// @param number   of the item
 /// @param queries  [packed tokens, heads, head_dim]
 template <class Pool>
@@ -20,9 +21,10 @@ void list_slots(cache_core<Pool>& core, planned_item& item, index_t number, inde
     const layer_token<Pool> token{core, item, item.first + t, layer, second_pass};
     if (item.prompt) {  // everything that the layer sees, whatever the policy
       const token_range seen = token.seen_slots(0);
+      const view<const token_range> ranges = own_ranges(core, {&seen, {1}}, 0);
       for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
         const index_t head = kv_head * model.group();
-        visit(slots_read{number, packed, kv_head, {head, head + model.group()}, {&seen, {1}}});
+        visit(slots_read{number, packed, kv_head, {head, head + model.group()}, ranges});
       }
       continue;
     }

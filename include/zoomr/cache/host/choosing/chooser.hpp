@@ -12,7 +12,7 @@
 
 #include <zoomr/cache/host/choosing/shortlist.hpp>
 #include <zoomr/cache/host/sequence_state.hpp>
-#include <zoomr/cache/planning/head_exchange.hpp>
+#include <zoomr/cache/planning/choice_exchange.hpp>
 #include <zoomr/cache/trace.hpp>
 #include <zoomr/core/executor.hpp>
 #include <zoomr/math/softmax.hpp>
@@ -252,8 +252,8 @@ class chooser {
     into.assign(row, choice);
   }
 
-  choice_trace* trace = nullptr;      // the caller's, if choices are to be recorded
-  head_exchange* exchange = nullptr;  // if other ranks' heads take part
+  choice_trace* trace = nullptr;        // the caller's, if choices are to be recorded
+  choice_exchange* exchange = nullptr;  // if other ranks' heads take part
 
  private:
   bool gathers() const { return exchange != nullptr && exchange->gathers(); }

@@ -47,7 +47,7 @@ class key_scores {
       const index_t first = details[id].first / page_tokens * page_tokens;
       index_t last = details[id].last;
       index_t end = id + 1;
-      for (index_t next = end; next < details.size() && details[next].first <= last + 64; ++next) {
+      for (index_t next = end; next < details.size() && details[next].first <= last + most_gap(); ++next) {
         if (!is_scored(next)) continue;
         if (details[next].last - first > memory_.most_slots()) break;
         last = details[next].last;
@@ -66,6 +66,8 @@ class key_scores {
   }
 
  private:
+  // Slots between two segments whose keys are read, too. Where slots are dealt out they may be elsewhere.
+  index_t most_gap() const { return core_.limits.token_ranks.alone() ? 64 : 0; }
   // @param slots   the first is that of a page
   // @param logits  [heads, slots]  out
   void make_logits(index_t position, token_range slots, view<float, 2> logits) {
@@ -107,6 +109,74 @@ class key_scores {
   index_t count_ = 0;  // heads in use
 };
 
+/// Scores the segments that begin in this rank's slots by the last queries of the heads that vote, and gathers the
+/// scores of the others: all of them are in `state.masses` then.
+/// @param is_due  is_due(position, segment, scores known)  it is to be scored: the same on all ranks
+/// @throws error(ranks); no score is known any more then, since other ranks may know other ones
+template <class Pool, class Queries, class IsDue>
+[[gnu::cold, gnu::noinline]] void gather_scores(cache_core<Pool>& core, sequence_state& state,
+                                                const query_positions& scoring, view<const token_range> details,
+                                                const executor& workers, const Queries& queries, const IsDue& is_due) {
+  choice_exchange& exchange = core.exchange;
+  const index_t segments = details.size();
+  const rank_tokens& dealt = core.limits.token_ranks;
+  const view<const voter_table::kv_lane> lanes = core.voters.kv_lanes();
+  const auto owner = [&](index_t id) { return dealt.owner(state.segments[id].begin); };
+  const auto known = [&](index_t position, const voter_table::kv_lane& lane) {
+    return view<const float>(state.masses.at(position, lane.first));
+  };
+  const view<index_t> counts = exchange.counts(), firsts = exchange.firsts();
+  for (index_t at = 0; at < lanes.size(); ++at) {
+    firsts[at] = counts[dealt.group.rank()];
+    scoring.each([&](index_t position) {
+      for (index_t id = 0; id < segments; ++id) {
+        if (is_due(position, id, known(position, lanes[at])))
+          counts[owner(id)] += static_cast<index_t>(lanes[at].heads.size());
+      }
+    });
+  }
+  const view<float> sent = exchange.scores();
+  for_each_piece(workers, lanes.size(), [&](index_t piece, index_t thread) {
+    const voter_table::kv_lane& lane = lanes[piece];
+    const auto count = static_cast<index_t>(lane.heads.size());
+    key_scores<Pool> scores(core, state, lane.layer, lane.kv_head, thread);
+    const view<float> own = core.of_thread[thread].keys.masses(segments);  // 1: to be scored here
+    index_t to = firsts[piece];
+    scoring.each([&](index_t position) {
+      for (index_t id = 0; id < segments; ++id)
+        own[id] = owner(id) == dealt.group.rank() && is_due(position, id, known(position, lane)) ? 1.0f : 0.0f;
+      scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
+      scores.score(
+          position, details, [&](index_t id) { return own[id] == 1.0f; },
+          [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+      for (index_t id = 0; id < segments; ++id) {
+        for (index_t h = 0; own[id] == 1.0f && h < count; ++h)
+          sent[to++] = state.masses.at(position, lane.first + h)[id];
+      }
+    });
+  });
+  number_hash about;
+  for (const index_t number : {scoring.last.last, segments}) about.add(std::int64_t{number});
+  for (const index_t count : counts) about.add(std::int64_t{count});
+  const auto take = [&](index_t rank, view<const float> received) {
+    index_t from = 0;
+    for (const voter_table::kv_lane& lane : lanes) {
+      scoring.each([&](index_t position) {
+        for (index_t id = 0; rank != dealt.group.rank() && id < segments; ++id) {
+          if (owner(id) != rank || !is_due(position, id, known(position, lane))) continue;
+          for (std::size_t h = 0; h < lane.heads.size(); ++h)
+            state.masses.at(position, lane.first + static_cast<index_t>(h))[id] = received[from++];
+        }
+      });
+    }
+  };
+  ZOOMR_TRY { exchange.gather_scores(about.value(), take); }
+  ZOOMR_CATCH_ALL {
+    state.masses.forget();
+    rethrow();
+  }
+}
+
 /// Shares of the segments by each of the last queries of the heads that vote.
 /// @tparam Queries  queries(position) is [voters, head_dim]
 /// @param scoring   positions of the queries
@@ -127,7 +197,12 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, c
     const segment& s = state.segments[id];
     return details[id].size() == s.split - s.begin;
   };
+  const auto is_due = [&](index_t position, index_t id, const view<const float>& known) {
+    return seen(position, id) && (is_nan(known[id]) || !whole(id));
+  };
   scoring.each([&](index_t position) { state.masses.open(position, segments); });
+  const bool gathers = core.exchange.gathers_scores();
+  if (gathers) gather_scores(core, state, scoring, details, workers, queries, is_due);
   for_each_piece(workers, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
     const voter_table::kv_lane& lane = voters.kv_lanes()[piece];
     const auto count = static_cast<index_t>(lane.heads.size());
@@ -137,11 +212,13 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, c
       std::fill(shares[v].begin(), shares[v].end(), not_a_number);
     }
     scoring.each([&](index_t position) {
-      scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
-      const view<const float> known = state.masses.at(position, lane.first);
-      scores.score(
-          position, details, [&](index_t id) { return seen(position, id) && (is_nan(known[id]) || !whole(id)); },
-          [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+      if (!gathers) {
+        scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
+        const view<const float> known = state.masses.at(position, lane.first);
+        scores.score(
+            position, details, [&](index_t id) { return is_due(position, id, known); },
+            [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+      }
       for (index_t v = lane.first; v < lane.first + count; ++v) {
         const view<float> masses = state.masses.at(position, v);
         const view<float> some = memory.masses(segments);

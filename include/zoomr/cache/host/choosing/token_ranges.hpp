@@ -186,6 +186,18 @@ class token_ranges {
   range_list for_all_;
 };
 
+/// Of slots that are read those that are this rank's; all, where none are dealt out.
+/// @param ranges  ascending
+/// @param thread  in whose memory they are, until it finds others
+/// @cost  O(ranges + deals)
+template <class Pool>
+view<const token_range> own_ranges(cache_core<Pool>& core, view<const token_range> ranges, index_t thread) {
+  if (core.limits.token_ranks.alone()) return ranges;
+  range_list own(view<token_range>(core.of_thread[static_cast<std::size_t>(thread)].own_ranges));
+  for (const token_range& r : ranges) core.limits.token_ranks.each_own(r, [&](token_range piece) { own.add(piece); });
+  return own.ranges();
+}
+
 /// The ranges of the readers of one KV head, found by one thread: `next` for each of them in ascending order, then
 /// `different`.
 template <class Pool>
@@ -193,18 +205,22 @@ class kv_head_ranges {
  public:
   /// @param thread  whose working memory
   kv_head_ranges(const token_ranges<Pool>& ranges, index_t kv_head, index_t thread)
-      : ranges_(ranges), kv_head_(kv_head), memory_(ranges.token().core.of_thread[static_cast<std::size_t>(thread)]) {}
+      : ranges_(ranges),
+        kv_head_(kv_head),
+        thread_(thread),
+        memory_(ranges.token().core.of_thread[static_cast<std::size_t>(thread)]) {}
 
-  /// The ranges of the reader that begins with query head `head`; valid until the next call.
+  /// The ranges of the reader that begins with query head `head`, as far as they are this rank's; valid until the next
+  /// call. What all ranks read is counted, and recorded.
   /// @cost  as `token_ranges::list`
   view<const token_range> next(index_t head, head_counts& counts) {
     const range_list list = ranges_.list(kv_head_, head, view<token_range>(memory_.ranges));
     counts.attended += std::int64_t{list.tokens()} * ranges_.reader_heads();
-    std::copy(list.ranges().begin(), list.ranges().end(),
-              memory_.joined.begin() + static_cast<std::ptrdiff_t>(joined_));
-    joined_ += static_cast<std::size_t>(list.ranges().size());
     if (ranges_.token().core.trace != nullptr) ranges_.record(kv_head_, head, list);
-    return list.ranges();
+    const view<const token_range> own = own_ranges(ranges_.token().core, list.ranges(), thread_);
+    std::copy(own.begin(), own.end(), memory_.joined.begin() + static_cast<std::ptrdiff_t>(joined_));
+    joined_ += static_cast<std::size_t>(own.size());
+    return own;
   }
 
   /// Number of different slots that the KV head's query heads have read. Lists of single heads overlap and are sorted
@@ -227,6 +243,7 @@ class kv_head_ranges {
  private:
   const token_ranges<Pool>& ranges_;
   index_t kv_head_;
+  index_t thread_;
   thread_memory<typename Pool::number>& memory_;
   std::size_t joined_ = 0;
 };
