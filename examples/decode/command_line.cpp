@@ -131,6 +131,9 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
       ->transform(number_in(1, zoomr::executor::most_threads));
   app.add_flag("--mpi", given.mpi,
                "the processes of mpirun share out the heads of each layer: mpirun -n 2 zoomr-decode --mpi ...");
+  app.add_option("--deal", given.deal,
+                 "with --mpi: they share out the tokens instead, so many to one after the other: a multiple of 16")
+      ->transform(number_in(16, zoomr::rank_tokens::most_deal));
   app.add_option("--max-tokens", given.max_tokens, "to generate at most, in each answer")
       ->transform(number_in(1, zoomr::unlimited))
       ->capture_default_str();
@@ -188,7 +191,8 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (given.mpi &&
       (given.audit || !given.report_file.empty() || !given.pages_file.empty() || !given.record_file.empty()))
     fail("--mpi: --audit, --report, --trace-pages and --record need all heads in one process");
-  if (given.mpi && !given.voters.anchors.empty())
+  if (given.deal > 0 && !given.mpi) fail("--deal: it is for --mpi, whose processes share out the tokens");
+  if (given.mpi && given.deal == 0 && !given.voters.anchors.empty())
     fail("--mpi, --anchors: a file of anchors names KV heads of all ranks");
   if (given.mpi && given.chat && given.chat_file.empty())
     fail("--mpi, --chat: name a file, since what is typed comes to one process alone");

@@ -296,11 +296,15 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
     };
     report.more["ranks"] = {{"count", work.ranks.ranks()},
                             {"own_heads", parts->own_heads()},
-                            {"choices", counts(run.sent_by_choices())},
+                            {parts->deal() > 0 ? "caches" : "choices", counts(run.sent_by_caches())},
                             {"outputs", counts(parts->sent_by_outputs())}};
-    if (!work.given.json)
+    if (parts->deal() > 0) {
+      report.more["ranks"]["deal"] = parts->deal();
+      if (!work.given.json) tell("note: " + of_run(work, choice) + "memory is of the first rank's tokens");
+    } else if (!work.given.json) {
       tell("note: " + of_run(work, choice) + "attended tokens and memory are of " + std::to_string(parts->own_heads()) +
            " of " + std::to_string(work.config.heads) + " heads, those of the first rank");
+    }
   }
   if (recorded) recorded->add_to(*work.page, work.words, report);
   return report;
@@ -323,7 +327,7 @@ inline bool lacks_thoughts(const job& work, const run_report& report) {
 template <class Placement, class T = float>
 run_report generate_on_host(job& work, const policy_choice& choice, model& net, std::ostream* logits_out) {
   std::optional<head_parts> parts;
-  if (work.ranks.ranks() > 1) parts.emplace(work.ranks, work.config);
+  if (work.ranks.ranks() > 1) parts.emplace(work.ranks, work.config, work.given.deal);
   std::optional<session<Placement, T>> run;
   known_policy known;
   with_policy(choice, [&]<class Policy>(const Policy& policy) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor parallel in attention: each rank's cache has some heads of every layer, and all ranks get what all heads
-// answer. Weights are not divided: each rank computes everything else by itself.
+// answer. Or context parallel: each has all heads, and keeps some of the tokens; the caches exchange what they need.
+// Weights are not divided: each rank computes everything else by itself.
 //
 // T = tokens of a pass, N = heads, D = head_dim
 #pragma once
 
-#include <zoomr/cache/rank_heads.hpp>
+#include <zoomr/cache/config.hpp>
 #include <zoomr/core/error.hpp>
 
 #include <algorithm>    // std::max
@@ -46,20 +47,27 @@ inline std::vector<index_t> first_heads(const model_config& c, index_t ranks) {
 /// The heads of this rank among those of a model.
 class head_parts {
  public:
+  /// @param deal  more than 0: all heads are here, and tokens are dealt out, so many to one rank after the other
   /// @throws input_error  if there are more ranks than heads
-  head_parts(const zoomr::rank_group& group, const model_config& c)
+  head_parts(const zoomr::rank_group& group, const model_config& c, index_t deal = 0)
       : group_(group),
-        first_(first_heads(c, group.ranks())),
+        deal_(deal),
+        first_(deal > 0 ? std::vector<index_t>{0, static_cast<index_t>(c.heads)} : first_heads(c, group.ranks())),
         kv_heads_(static_cast<index_t>(c.kv_heads)),
         head_dim_(static_cast<index_t>(c.head_dim)),
         in_group_(static_cast<index_t>(c.heads) / kv_heads_) {
-    for (index_t rank = 0; rank < group_.ranks(); ++rank) most_ = std::max(most_, heads_of(rank));
+    for (index_t rank = 0; deal == 0 && rank < group_.ranks(); ++rank) most_ = std::max(most_, heads_of(rank));
   }
 
-  /// For a cache's config. Refers to this.
-  zoomr::rank_heads ranks() const {
-    return {.group = group_, .first = zoomr::view<const index_t>(first_), .kv_heads = kv_heads_};
+  /// In a cache's config, which refers to this then.
+  void set_in(zoomr::config& limits) const {
+    if (deal_ > 0) {
+      limits.token_ranks = {group_, deal_};
+    } else {
+      limits.ranks = {.group = group_, .first = zoomr::view<const index_t>(first_), .kv_heads = kv_heads_};
+    }
   }
+  index_t deal() const { return deal_; }
   /// Of the model's shape, or of some of its layers, what is here.
   zoomr::shape own(zoomr::shape whole) const {
     whole.heads = heads_of(group_.rank());
@@ -89,9 +97,11 @@ class head_parts {
   /// Fills in what the other ranks' heads have answered.
   /// @param out  [T, N, D]  with those of this rank
   /// @throws zoomr::error(ranks)
-  /// @cost  one message to each other rank, of 8 + 4 · T · D · heads bytes, with the heads of the rank that has most
+  /// @cost  one message to each other rank, of 8 + 4 · T · D · heads bytes, with the heads of the rank that has most;
+  /// of
+  ///        8 bytes, where all heads are here
   void gather(index_t layer, zoomr::view<float, 3> out) {
-    const index_t tokens = out.extent(0), row = most_ * head_dim_ / 2, words = 1 + tokens * row;
+    const index_t tokens = deal_ > 0 ? 0 : out.extent(0), row = most_ * head_dim_ / 2, words = 1 + tokens * row;
     sent_.assign(static_cast<std::size_t>(words), 0);
     received_.resize(static_cast<std::size_t>(words * group_.ranks()));
     sent_[0] = pass_ + layer;
@@ -113,8 +123,8 @@ class head_parts {
   }
 
  private:
-  index_t first(index_t rank) const { return first_[static_cast<std::size_t>(rank)]; }
-  index_t heads_of(index_t rank) const { return first(rank + 1) - first(rank); }
+  index_t first(index_t rank) const { return deal_ > 0 ? 0 : first_[static_cast<std::size_t>(rank)]; }
+  index_t heads_of(index_t rank) const { return deal_ > 0 ? first_.back() : first(rank + 1) - first(rank); }
   template <class Number>
   static zoomr::view<Number, 3> part(zoomr::view<Number, 3> all, index_t head, index_t heads) {
     return {
@@ -125,7 +135,8 @@ class head_parts {
   }
 
   zoomr::rank_group group_;
-  std::vector<index_t> first_;  // [ranks + 1]
+  index_t deal_;
+  std::vector<index_t> first_;  // [ranks + 1], or [2]
   index_t kv_heads_, head_dim_, in_group_;
   index_t most_ = 0;  // heads of a rank
   std::int64_t pass_ = 0;

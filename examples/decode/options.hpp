@@ -48,7 +48,8 @@ struct options {
   std::string report_file;
   std::string record_file;
   std::string command;  // all that was said, for a shell
-  bool mpi = false;     // each process of mpirun has some heads
+  bool mpi = false;     // each process of mpirun has some heads,
+  index_t deal = 0;     // or so many tokens in turn; 0: heads
   bool same_text = false;
   bool audit = false;
   bool json = false;

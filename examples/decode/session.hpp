@@ -209,10 +209,13 @@ class session {
   }
   /// Of the heads, which several ranks have; nullptr: all are here.
   const head_parts* parts() const { return parts_; }
-  /// What choices have sent to other ranks, of all sequences.
-  zoomr::rank_statistics sent_by_choices() const {
+  /// What caches have sent to other ranks, of all sequences: for choices, and for attention to tokens that are dealt
+  /// out.
+  zoomr::rank_statistics sent_by_caches() const {
     if (const auto* const alike = std::get_if<cache_type>(&cache_)) return alike->ranks();
-    return std::get<grouped_type>(cache_).group(0).ranks();
+    const auto& groups = std::get<grouped_type>(cache_);
+    const zoomr::rank_statistics first = groups.group(0).ranks(), in_window = groups.group(1).ranks();
+    return {first.messages + in_window.messages, first.bytes + in_window.bytes};
   }
   /// Records of the layers that the policy is for, which count among these.
   void trace(zoomr::attention_trace* attended, zoomr::choice_trace* chosen) {
@@ -285,7 +288,7 @@ template <class Placement, class T>
 typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     const model_config& c, const head_parts* parts, zoomr::config limits, bool asks_voters,
     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
-  if (parts != nullptr) limits.ranks = parts->ranks();
+  if (parts != nullptr) parts->set_in(limits);
   limits.logits.scale = static_cast<float>(c.attention_scale);
   std::vector<float> voters, frequencies;
   if (asks_voters) {

@@ -4,6 +4,7 @@ end together, with one sentence.
 
     python3 mpi_test.py ZOOMR_DECODE FIXTURES LEDGER NIGHTLY MPIRUN...   mpirun with its option for how many processes
 """
+import array
 import json
 import os
 import signal
@@ -71,6 +72,23 @@ class Text(unittest.TestCase):
         for policy in ("full", "sentence_voters"):      # each KV head on two ranks
             self.check(4, *prompt, "--policy", policy)
 
+    def test_of_dealt_tokens_the_text_is_the_same_and_logits_differ_by_rounding(self):
+        prompt = ("--model", LLAMA, "--prompt", "= ; [ " * 60, "--max-tokens", 12, "--voters", self.voters())
+        for ranks, policy in ((2, "full"), (3, "quest"), (2, "sentence_voters")):
+            arguments = (*prompt, "--policy", policy)
+            text, logits, alone = self.written(0, *arguments)
+            same, near, runs = self.written(ranks, *arguments, "--deal", 32)
+            self.assertEqual(same, text)
+            largest = max(map(abs, array.array("f", logits)))
+            for a, b in zip(array.array("f", logits), array.array("f", near), strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-4 * largest)
+            sent = runs[0]["ranks"]
+            self.assertEqual(sent["deal"], 32)
+            self.assertEqual(sent["own_heads"], 4)
+            self.assertGreater(sent["caches"]["messages"], 0)
+            if policy == "full":
+                self.assertLess(runs[0]["device_bytes_peak"], 0.8 * alone[0]["device_bytes_peak"])
+
     def test_of_thoughts_too(self):
         for ranks in (2, 4):
             self.check(ranks, "--model", INDEXED, "--delimiters", ";", "--prompt", THOUGHTS, "--max-tokens", 60,
@@ -105,6 +123,8 @@ class Ends(unittest.TestCase):
                 ("5 ranks cannot have a head each of 2 KV heads of 2 query heads", 5, text),
                 ("--mpi: in the demo, on a device and over tiers", 2, (*text, "--tiers", "host=1MiB,file=/dev/null:1MiB")),
                 ("--mpi: --audit, --report, --trace-pages and --record", 2, (*text, "--audit")),
+                ("a multiple of 16", 2, (*text, "--deal", 24)),
+                ("token_ranks are for policies that evict nothing", 2, (*text, "--deal", 32, "--policy", "snapkv")),
                 ("--mpi, --chat: name a file", 2, (*text, "--chat"))):
             self.refused(says, run(ranks, *arguments))
 

@@ -5,6 +5,7 @@
 //   mpirun -n N mpi_ranks_test           that they are
 //   mpirun -n N mpi_ranks_test stopped   the last rank stops in the middle of a text: the others name it, and go on
 //   alone
+//   mpirun -n N mpi_ranks_test dealt     tokens are dealt out instead: all ranks choose as one, and attend the same
 #define DOCTEST_CONFIG_IMPLEMENT  // with a main of its own
 #include <cache/ranks/ranked_cache.hpp>
 #include <cache/support/conversations.hpp>
@@ -86,6 +87,34 @@ int check_lives(const char* name, const Policy& policy, zoomr::mpi_ranks& ranks)
   return failed;
 }
 
+template <class Policy>
+int check_dealt_lives(const char* name, const Policy& policy, zoomr::mpi_ranks& ranks) {
+  const ranked_model on{{2, 4, 2, 8}, dealt(ranks.ranks(), 16)};
+  int failed = 0;
+  for (std::uint64_t seed = 1; seed <= lives; ++seed) {
+    const tape says = conversation(on.whole, seed);
+    player<Policy> plainly(on.whole, policy, limits_for(says.size()));
+    plainly.open(says);
+    plainly.play_plainly();
+    ranked_player plays(on, policy, limits_for(says.size()), {zoomr::rank_group(ranks)});
+    plays.open(says);
+    dice random(mixed(seed));
+    happened all;
+    while (!plays.done()) any_step(plays, random, all);
+    const log_comparison close = compared(plainly.at(0).log, plays.at(0).log, tolerance_of(8, says.size()));
+    if (close.difference.empty()) continue;
+    std::printf("rank %d, %s, seed %d: %s\n", ranks.rank(), name, static_cast<int>(seed), close.difference.c_str());
+    ++failed;
+  }
+  return failed;
+}
+
+int check_dealt(MPI_Comm world) {
+  zoomr::mpi_ranks ranks(world, 60s);
+  return check_dealt_lives("full", small::full, ranks) + check_dealt_lives("zoomr_focus", small::zoomr_focus, ranks) +
+         check_dealt_lives("sentence_voters", small::sentence_voters, ranks);
+}
+
 int check_stopped(MPI_Comm world) {
   zoomr::mpi_ranks ranks(world, 2s);
   const ranked_model on = model_for(ranks.ranks());
@@ -133,7 +162,10 @@ int main(int count, char** arguments) {
   doctest::Context context;
   context.setAsDefaultForAssertsOutOfTestCases();
   const bool stopped = count > 1 && std::strcmp(arguments[1], "stopped") == 0;
-  const int failed = stopped ? zoomr_test::check_stopped(MPI_COMM_WORLD) : zoomr_test::check_all(MPI_COMM_WORLD);
+  const bool dealt = count > 1 && std::strcmp(arguments[1], "dealt") == 0;
+  const int failed = stopped ? zoomr_test::check_stopped(MPI_COMM_WORLD)
+                     : dealt ? zoomr_test::check_dealt(MPI_COMM_WORLD)
+                             : zoomr_test::check_all(MPI_COMM_WORLD);
   MPI_Finalize();
   return failed == 0 ? 0 : 1;
 }

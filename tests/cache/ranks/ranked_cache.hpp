@@ -5,6 +5,7 @@
 
 #include <cache/support/driving.hpp>
 #include <zoomr/core/ranks/rank_group.hpp>
+#include <zoomr/core/ranks/thread_ranks.hpp>
 
 #include <algorithm>  // std::copy
 
@@ -15,6 +16,7 @@
 #include <mutex>               // std::mutex
 #include <optional>            // std::optional
 #include <stdexcept>           // std::logic_error
+#include <string>              // std::string
 #include <thread>              // std::thread
 #include <vector>              // std::vector
 
@@ -78,6 +80,37 @@ class rank_workers {
   int round_ = 0;
   std::vector<std::thread> threads_;
 };
+
+/// Of each rank an end.
+inline std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
+  std::vector<zoomr::rank_group> ends;
+  for (index_t rank = 0; rank < ranks.count(); ++rank) ends.emplace_back(ranks.end(rank));
+  return ends;
+}
+
+/// An end whose messages may go wrong on the way.
+struct frail_end {
+  zoomr::thread_ranks::member& end;
+  enum kind { sound, mute, deaf, damaged, short_of_one } fault = sound;
+  index_t before = 0;  // messages that come first, without a fault
+
+  index_t rank() const { return end.rank(); }
+  index_t ranks() const { return end.ranks(); }
+  index_t all_gather(view<const std::int64_t> sent, view<std::int64_t, 2> received) {
+    if (fault != sound && before-- > 0) return end.all_gather(sent, received);
+    if (fault == mute) return rank() == 0 ? 1 : 0;
+    if (fault == deaf) return end.all_gather(sent, received), rank() == 0 ? 1 : 0;
+    std::vector<std::int64_t> message(sent.begin(), sent.end());
+    if (fault == short_of_one) message.pop_back();
+    if (fault == damaged) message.back() ^= 0x100;
+    if (fault != short_of_one) return end.all_gather(view<const std::int64_t>(message), received);
+    std::vector<std::int64_t> room(message.size() * static_cast<std::size_t>(ranks()));
+    return end.all_gather(view<const std::int64_t>(message),
+                          {room.data(), {ranks(), static_cast<index_t>(message.size())}});
+  }
+};
+
+inline bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 /// Which heads of a model each rank has.
 struct head_split {

@@ -29,13 +29,6 @@ const std::vector<ranked_model> split_kv_heads = {{{2, 4, 1, 8}, {{0, 2, 4}, tru
 const std::uint64_t lives = std::max<std::uint64_t>(
     6, std::getenv("ZOOMR_SEEDS") != nullptr ? std::strtoull(std::getenv("ZOOMR_SEEDS"), nullptr, 10) : 0);
 
-/// Of each rank an end.
-std::vector<zoomr::rank_group> all_of(zoomr::thread_ranks& ranks) {
-  std::vector<zoomr::rank_group> ends;
-  for (index_t rank = 0; rank < ranks.count(); ++rank) ends.emplace_back(ranks.end(rank));
-  return ends;
-}
-
 /// A KV head that several ranks have would choose, or evict, by some of its query heads.
 template <class Policy>
 constexpr bool needs_whole_kv_heads(const Policy& policy) {
@@ -117,25 +110,6 @@ TEST_CASE("layers that read another one's choice do so on all ranks") {
 
 namespace {
 
-/// An end whose messages may go wrong on the way.
-struct frail_end {
-  zoomr::thread_ranks::member& end;
-  enum { sound, mute, damaged, short_of_one } fault = sound;
-
-  index_t rank() const { return end.rank(); }
-  index_t ranks() const { return end.ranks(); }
-  index_t all_gather(view<const std::int64_t> sent, view<std::int64_t, 2> received) {
-    if (fault == mute) return rank() == 0 ? 1 : 0;
-    std::vector<std::int64_t> message(sent.begin(), sent.end());
-    if (fault == short_of_one) message.pop_back();
-    if (fault == damaged) message.back() ^= 0x100;
-    if (fault != short_of_one) return end.all_gather(view<const std::int64_t>(message), received);
-    std::vector<std::int64_t> room(message.size() * static_cast<std::size_t>(ranks()));
-    return end.all_gather(view<const std::int64_t>(message),
-                          {room.data(), {ranks(), static_cast<index_t>(message.size())}});
-  }
-};
-
 /// Two ranks of a model of four heads, driven by hand.
 struct two_ranks {
   using cache_type = zoomr::any_kv_cache<float>;
@@ -210,8 +184,6 @@ struct two_ranks {
     }
   }
 };
-
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
