@@ -531,7 +531,8 @@ class replay : public replayed {
           const auto i = static_cast<std::size_t>(id);
           if (reads_keys()) {
             const std::vector<index_t> details = details_of(now, layer, kv_head, known_segments[i]);
-            scores.of_head.back()[i] = mass(details, past_.query(now.position, layer, head, now.pass), now.position, layer, head);
+            scores.of_head.back()[i] =
+                mass(details, past_.query(now.position, layer, head, now.pass), now.position, layer, head);
             continue;
           }
           if (kv_head != cues_of) cues[i] = cue_of(layer, kv_head, segments_[i]);

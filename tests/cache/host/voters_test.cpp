@@ -5,10 +5,10 @@
 #include <cache/support/saved_bytes.hpp>
 #include <support/voters.hpp>
 
-#include <cmath>   // std::log, std::log2, std::nextafter, std::pow
-#include <string>  // std::string
+#include <cmath>    // std::log, std::log2, std::nextafter, std::pow
+#include <string>   // std::string
 #include <utility>  // std::pair
-#include <vector>  // std::vector
+#include <vector>   // std::vector
 
 namespace zoomr_test {
 namespace {
@@ -86,7 +86,8 @@ TEST_CASE("of a named question that is farther back the last tokens score, turne
   CHECK(scoring(50, {3, 49}) == with({{43, true}, {44, true}, {45, true}, {46, true}}));  // they overlap
 }
 
-TEST_CASE("queries of named tokens are found after rollbacks, erasures and dropped chunks, as long as the ring has them") {
+TEST_CASE(
+    "queries of named tokens are found after rollbacks, erasures and dropped chunks, as long as the ring has them") {
   zoomr::detail::question_queries kept({1, 1, 1, 8}, 4, 3);  // 11 of them
   const auto keep = [&](index_t position, index_t count) {
     index_t number = kept.next(position);

@@ -82,7 +82,8 @@ struct cache_core {
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
-        exchange(model, policy, settings, sizes.most_segments, std::int64_t{sizes.heard + sizes.question} * sizes.voters),
+        exchange(model, policy, settings, sizes.most_segments,
+                 std::int64_t{sizes.heard + sizes.question} * sizes.voters),
         rank_states(model, policy, settings),
         voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
@@ -235,7 +236,8 @@ struct cache_core {
   void expect_known(const sequence_state& state, index_t to) const {
     if (state.questions.loses(to)) {
       raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
-                                      std::to_string(to) + " tokens: the queries of a question before it are no longer "
+                                      std::to_string(to) +
+                                      " tokens: the queries of a question before it are no longer "
                                       "remembered; config.rollback_tokens is " +
                                       std::to_string(limits.rollback_tokens));
     }

@@ -41,12 +41,12 @@ struct sequence_state : token_state {
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
-  query_memory noted;         // of the tokens before tokens are evicted again
-  query_memory last_queries;  // of the last prompt's last tokens, in case they are observed at its end, or at another
-                              // one; or the voters' of the last tokens at any time, where a choice needs them
+  query_memory noted;          // of the tokens before tokens are evicted again
+  query_memory last_queries;   // of the last prompt's last tokens, in case they are observed at its end, or at another
+                               // one; or the voters' of the last tokens at any time, where a choice needs them
   question_queries questions;  // the voters' of named questions, which score from farther back
   key_masses masses;           // scores of the segments by these: a cache that only saves work
-  rounded_index rounded;      // the summaries in 8 bits, of policies that shortlist: another one
+  rounded_index rounded;       // the summaries in 8 bits, of policies that shortlist: another one
   selection active_selection;
   selection_log log;
   query_memory queries;

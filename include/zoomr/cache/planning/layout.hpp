@@ -117,7 +117,8 @@ struct layout {
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
-    exchange_bytes = choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard + question} * voters);
+    exchange_bytes =
+        choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard + question} * voters);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
     if (heard > 0 && (pages_may_fail || rounded_keys))
       key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));

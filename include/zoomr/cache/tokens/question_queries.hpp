@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. The voters' queries at the tokens that spans name as questions, so that a question can score long after its tokens
-// have left the ring of the last ones.
+// L6. The voters' queries at the tokens that spans name as questions, so that a question can score long after its
+// tokens have left the ring of the last ones.
 #pragma once
 
 #include <zoomr/cache/tokens/query_memory.hpp>

@@ -40,8 +40,7 @@ struct token_state {
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
   index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
   index_t dealt_pages = 0;             // pages of other ranks before this one were given back
-  index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was, or where queries went: no deeper
-                               // can it be rolled back, unless nothing is missing there
+  index_t rollback_floor = 0;          // rollback_tokens before the longest that it ever was, or where queries went
   kept_tokens kept_each;
   index_t compacted_end = 0;   // first position after what has been compacted
   index_t observed_end = 0;    // tokens when some were last evicted, or when attention was last added up
@@ -68,7 +67,7 @@ struct token_state {
 
   index_t tokens() const { return classes.size(); }
   index_t segment_count() const { return segments.size(); }
-  /// The model position of a token; of `tokens()`: that of the next one.
+  /// Of a token; of `tokens()`: that of the next one.
   index_t model_position(index_t position) const { return moved.map().at(position); }
   /// The end of a later prompt that is still coming.
   static constexpr index_t open_prompt = unlimited;

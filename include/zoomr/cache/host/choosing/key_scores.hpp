@@ -150,8 +150,7 @@ template <class Pool, class Queries, class IsDue>
           queries.place(query), details, [&](index_t id) { return own[id] == 1.0f; },
           [&](index_t h, index_t id, float score) { state.masses.at(query, lane.first + h)[id] = score; });
       for (index_t id = 0; id < segments; ++id) {
-        for (index_t h = 0; own[id] == 1.0f && h < count; ++h)
-          sent[to++] = state.masses.at(query, lane.first + h)[id];
+        for (index_t h = 0; own[id] == 1.0f && h < count; ++h) sent[to++] = state.masses.at(query, lane.first + h)[id];
       }
     });
   });

@@ -75,7 +75,8 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
 template <class Visit>
 void each_named(view<const planned_token> tokens, index_t most, Visit visit) {
   index_t first = tokens.size();
-  for (index_t left = most; first > 0 && left > 0; --first) left -= has(tokens[first - 1].classes, token_class::question);
+  for (index_t left = most; first > 0 && left > 0; --first)
+    left -= has(tokens[first - 1].classes, token_class::question);
   for (; first < tokens.size(); ++first) {
     if (has(tokens[first].classes, token_class::question)) visit(first);
   }
