@@ -25,6 +25,11 @@ std::vector<double> rope_frequencies(const rotary& rope, std::size_t head_dim) {
   return frequencies;
 }
 
+std::vector<float> voter_frequencies(const model_config& c) {
+  const std::vector<double> frequencies = rope_frequencies(c.rope, c.head_dim);
+  return {frequencies.begin(), frequencies.end()};
+}
+
 model::model(model_config config, model_weights weights, const zoomr::executor& threads)
     : config_(std::move(config)),
       weights_(std::move(weights)),

@@ -26,6 +26,8 @@ namespace decode {
 
 /// Radians a position for each pair of dimensions (d, d + D/2) of a head: [D/2].
 std::vector<double> rope_frequencies(const rotary& rope, std::size_t head_dim);
+/// Those of the layers without a sliding window, for zoomr::config::rotary: these have the heads that vote.
+std::vector<float> voter_frequencies(const model_config& c);
 
 /// A model and the memory of one pass. Not for two threads at once.
 class model {

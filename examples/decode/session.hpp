@@ -290,12 +290,13 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
   if (parts != nullptr) parts->set_in(limits);
   limits.logits.scale = static_cast<float>(c.attention_scale);
-  std::vector<float> voters;
+  std::vector<float> voters, frequencies;
   if (asks_voters) {
-    voters = policy_voters(c);
+    voters = policy_voters(c), frequencies = voter_frequencies(c);
     const auto heads = static_cast<index_t>(c.heads);
     limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
     limits.voter_keys = c.voter_keys;
+    limits.rotary.frequencies = zoomr::view<const float>(frequencies);
     c.bounds.set_in(limits);
   }
   const layer_tables anchors = policy_anchors(c);

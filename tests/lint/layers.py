@@ -44,8 +44,8 @@ L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
 L6:
-cache/logit_rule.hpp cache/rank_heads.hpp cache/rank_tokens.hpp cache/layer_anchors.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/key_rotation.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
-cache/tokens/query_memory.hpp cache/tokens/selection.hpp cache/tokens/moved_positions.hpp cache/tokens/pinned_segments.hpp cache/tokens/query_positions.hpp cache/tokens/token_state.hpp cache/planning/voter_table.hpp cache/planning/anchor_table.hpp cache/planning/rank_messages.hpp cache/planning/choice_exchange.hpp cache/planning/layout.hpp
+cache/logit_rule.hpp cache/rank_heads.hpp cache/rank_tokens.hpp cache/layer_anchors.hpp cache/key_rotation.hpp cache/config.hpp cache/statistics.hpp cache/trace.hpp cache/sequence.hpp cache/byte_stream.hpp cache/saving/sections.hpp cache/saving/section_writer.hpp cache/saving/section_reader.hpp
+cache/tokens/query_memory.hpp cache/tokens/question_queries.hpp cache/tokens/selection.hpp cache/tokens/moved_positions.hpp cache/tokens/pinned_segments.hpp cache/tokens/query_positions.hpp cache/tokens/token_state.hpp cache/planning/voter_table.hpp cache/planning/anchor_table.hpp cache/planning/rank_messages.hpp cache/planning/choice_exchange.hpp cache/planning/layout.hpp
 cache/planning/plan.hpp cache/planning/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/mistaken_arrays.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/choosing/key_masses.hpp cache/host/choosing/rounded_index.hpp cache/host/sequence_state.hpp cache/host/choosing/shortlist.hpp cache/host/choosing/chooser.hpp cache/host/eviction/pinned_tokens.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp

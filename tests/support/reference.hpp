@@ -306,8 +306,8 @@ class replay : public replayed {
     return made;
   }
   // ln of the attention that they get together from one query; its magnitude is that of the largest logit.
-  estimate mass(const std::vector<index_t>& tokens, index_t position, index_t layer, index_t head, index_t pass) const {
-    const float* query = past_.query(position, layer, head, pass);
+  estimate mass(const std::vector<index_t>& tokens, const float* query, index_t position, index_t layer,
+                index_t head) const {
     std::vector<double> logits;
     double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
     for (const index_t t : tokens) {
@@ -342,7 +342,7 @@ class replay : public replayed {
   estimate hear(const moment& now, const std::vector<index_t>& eligible, std::vector<estimate>& votes) {
     const std::vector<segment>& known_segments = segments_at(now);
     const std::vector<float> weights = zoomr_test::voter_weights(model());
-    const std::vector<index_t> scoring = scoring_positions(now);
+    const std::vector<scoring_token> scoring = scoring_tokens(now);
     std::vector<double> sums(votes.size(), 0.0);
     double doubt = 0;
     for (index_t row = 0; row < model().layers * model().heads; ++row) {
@@ -350,15 +350,18 @@ class replay : public replayed {
       if (of_head == 0) continue;
       std::vector<double> best(votes.size(), std::nan(""));
       double magnitude = 0;
-      for (const index_t p : scoring) {
+      const index_t layer = row / model().heads, head = row % model().heads;
+      for (const scoring_token& asks : scoring) {
+        const index_t p = asks.place;
         std::vector<estimate> masses(votes.size(), {-std::numeric_limits<double>::infinity(), 0});
         double largest = -std::numeric_limits<double>::infinity(), sum = 0;
         for (const index_t id : eligible) {
           const segment& s = known_segments[static_cast<std::size_t>(id)];
           if (s.split > p + 1) continue;
           estimate& made = masses[static_cast<std::size_t>(id)];
-          const index_t layer = row / model().heads, head = row % model().heads;
-          made = mass(details_of(now, layer, head / group(), s), p, layer, head, p < now.position ? final_pass(p) : 0);
+          const index_t pass = asks.token < now.position ? final_pass(asks.token) : 0;
+          const std::vector<float> query = turned(past_.query(asks.token, layer, head, pass), asks.angle);
+          made = mass(details_of(now, layer, head / group(), s), query.data(), p, layer, head);
           magnitude = std::max(magnitude, made.magnitude);
           if (made.value > largest) largest = made.value;
         }
@@ -435,22 +438,56 @@ class replay : public replayed {
     }
     return false;
   }
-  // Whose queries score: the last ones, and those of a question that spans name, if its first one is near enough.
-  std::vector<index_t> scoring_positions(const moment& now) const {
+  // A token whose query scores, the position from which it does, and how far it is turned for that.
+  struct scoring_token {
+    index_t token, place, angle;
+  };
+  // Whose queries score: the last ones, and those of a question that spans name, if its first one is near enough. Where
+  // it is farther back, and the model's rotary embedding is known, the last of its spans scores, as if it ended where
+  // the last prompt does; of the last ones then those of the newest message.
+  std::vector<scoring_token> scoring_tokens(const moment& now) const {
     index_t last = now.position;
     if constexpr (requires { policy_.aggregate.queries; }) last = now.position + 1 - policy_.aggregate.queries;
+    last = std::max(last, index_t{0});
     zoomr::token_range question;
+    index_t distance = 0;
     if constexpr (requires { policy_.aggregate.question; }) {
-      question = named_question(prompts_before(now.position + (now.prompt ? 1 : 0)));
+      const std::vector<zoomr::token_range> prompts = prompts_before(now.position + (now.prompt ? 1 : 0));
+      question = named_question(prompts);
+      const index_t end = question.last;
       question.first = std::max(question.first, question.last - policy_.zone.question);
       const index_t near = std::max(policy_.aggregate.question, policy_.aggregate.queries);
-      if (policy_.zone.question == 0 || question.first <= now.position - near) question = {};
+      if (policy_.zone.question == 0) question = {};
+      if (question.size() > 0 && question.first <= now.position - near) {
+        const index_t first = std::max(question.first, end - std::min(index_t{64}, policy_.zone.question));
+        question = {std::min(end, last), std::min(end, last)};
+        while (question.first > first && past_.words.is(question.first - 1, token_class::question)) --question.first;
+        if (past_.rotary.empty() || policy_.aggregate.question == 0) question = {};
+        if (question.size() > 0) {
+          distance = prompts.back().last - end;
+          for (index_t p = last; p <= now.position; ++p) {
+            if (past_.words.is(p, token_class::message)) last = p;
+          }
+        }
+      }
     }
-    std::vector<index_t> positions;
+    std::vector<scoring_token> tokens;
     for (index_t p = 0; p <= now.position; ++p) {
-      if (p >= last || (p >= question.first && p < question.last)) positions.push_back(p);
+      const bool asked = p >= question.first && p < question.last;
+      if (asked || p >= last) tokens.push_back({p, p + (asked ? distance : 0), asked ? distance : 0});
     }
-    return positions;
+    return tokens;
+  }
+  std::vector<float> turned(const float* query, index_t distance) const {
+    std::vector<float> row(query, query + model().head_dim);
+    const std::size_t pairs = past_.rotary.size();
+    for (std::size_t i = 0; distance != 0 && i < pairs; ++i) {
+      float &x = row[i], &y = row[i + pairs];
+      const double angle = double{past_.rotary[i]} * distance, before = double{x};
+      x = static_cast<float>(before * std::cos(angle) - double{y} * std::sin(angle));
+      y = static_cast<float>(before * std::sin(angle) + double{y} * std::cos(angle));
+    }
+    return row;
   }
 
   // How far float may be off a votes.
@@ -494,7 +531,8 @@ class replay : public replayed {
           const auto i = static_cast<std::size_t>(id);
           if (reads_keys()) {
             const std::vector<index_t> details = details_of(now, layer, kv_head, known_segments[i]);
-            scores.of_head.back()[i] = mass(details, now.position, layer, head, now.pass);
+            scores.of_head.back()[i] =
+                mass(details, past_.query(now.position, layer, head, now.pass), now.position, layer, head);
             continue;
           }
           if (kv_head != cues_of) cues[i] = cue_of(layer, kv_head, segments_[i]);

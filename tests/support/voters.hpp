@@ -37,4 +37,11 @@ zoomr::config with_voters(const Policy&, zoomr::config limits, const zoomr::shap
   return limits;
 }
 
+/// The config with a rotary embedding: angles that are no multiples of each other, and leave a few dimensions.
+inline zoomr::config with_rotary(zoomr::config limits) {
+  static const std::vector<float> frequencies = {1.0f, 0.31f, 0.07f};
+  limits.rotary.frequencies = {frequencies.data(), {3}};
+  return limits;
+}
+
 }  // namespace zoomr_test

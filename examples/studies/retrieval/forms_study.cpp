@@ -215,8 +215,10 @@ class study {
       const std::size_t tokens = other->tokens_alike_with(ids);
       if (tokens > alike) alike = tokens, known = other.get();
     }
+    // A question that is named scores by its queries, wherever it stands.
+    using enum perplexity::prefill::kept_queries;
     auto prompt = std::make_unique<perplexity::prefill>(
-        on_.net, ids, [&](std::size_t tokens) { bar.at(tokens); }, perplexity::prefill::kept_queries::last, known);
+        on_.net, ids, [&](std::size_t tokens) { bar.at(tokens); }, given_.name_question ? all : last, known);
     const bool others_may_copy_more = ids.size() > alike + 2 * perplexity::prefill::chunk;
     return others_may_copy_more ? *passed_.emplace_back(std::move(prompt)) : *(prompt_ = std::move(prompt));
   }

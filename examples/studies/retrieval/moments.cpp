@@ -15,6 +15,7 @@
 #include <zoomr/presets/voters.hpp>
 
 #include "../../decode/input_error.hpp"
+#include "../../decode/model.hpp"
 #include "../perplexity/prefill.hpp"
 
 namespace decode::retrieval {
@@ -65,6 +66,7 @@ class pupil {
         layers_(on.layers),
         names_question_(names_question),
         voters_(on.layers.size() * on.config.heads, 1.0f),
+        frequencies_(voter_frequencies(on.config)),
         cache_(zoomr::kv_cache(shape_of(on.config, on.layers.size()), policy,
                                limits(on, on.classes.read_by(policy.segment)))),
         seq_(cache_.open()) {}
@@ -107,6 +109,7 @@ class pupil {
     result.max_batched_tokens = static_cast<index_t>(prefill::chunk);
     result.logits.scale = static_cast<float>(on.config.attention_scale);
     result.voters = {voters_.data(), {static_cast<index_t>(layers_.size()), static_cast<index_t>(on.config.heads)}};
+    result.rotary.frequencies = zoomr::view<const float>(frequencies_);
     result.classes = classes, result.threads = on.net.threads();
     return result;
   }
@@ -130,7 +133,8 @@ class pupil {
   const prefill& memory_;
   const std::vector<index_t>& layers_;
   bool names_question_;
-  std::vector<float> voters_;  // [layers, heads]
+  std::vector<float> voters_;       // [layers, heads]
+  std::vector<float> frequencies_;  // by which the queries of a question far back are turned
   zoomr::any_kv_cache<> cache_;
   zoomr::sequence seq_;
   std::size_t at_ = 0;  // tokens that have passed

@@ -2,6 +2,7 @@
 // L6. How large a cache is: everything that decides its memory, beside the model's shape and the policy.
 #pragma once
 
+#include <zoomr/cache/key_rotation.hpp>
 #include <zoomr/cache/layer_anchors.hpp>
 #include <zoomr/cache/logit_rule.hpp>
 #include <zoomr/cache/rank_heads.hpp>
@@ -86,7 +87,9 @@ struct config {
   float voters_none = -infinity;     // logit of its class "none of these segments"; -infinity: there is no such class
   float voters_none_slope = 0.0f;    // taken off it for each e-fold of the segments that can be chosen
   voter_storage voter_keys = voter_storage::as_cache;  // in what a choice reads the keys of these; q8_0: on the host
-  layer_anchors anchors = {};                          // layers that read what an earlier layer has chosen: on the host
+  rotary_embedding rotary = {};  // of the layers of these: a question that is named before a long text scores from the
+                                 // prompt's end (head_posterior); on the host
+  layer_anchors anchors = {};    // layers that read what an earlier layer has chosen: on the host
   bool transform_blocks = true;  // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
   bool half_queries = false;     // queries and outputs may have 16 bits on the host: room to widen them
   bool audit = false;            // measure what share of its attention each query captures: slow

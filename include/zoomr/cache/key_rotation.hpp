@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. Rotary embedding, for keys that move to other positions: an argument of `kv_cache::erase` and `shift`.
+// L6. Rotary embedding, for keys that move to other positions: an argument of `kv_cache::erase` and `shift`; and for
+// queries that score from other positions than their own (config.rotary).
 #pragma once
 
 #include <zoomr/core/error.hpp>
@@ -16,6 +17,13 @@ struct position_gap {};
 
 /// Which dimensions of a key are turned together: i and i + pairs, or 2 i and 2 i + 1.
 enum class rotary_pairs : std::uint8_t { halves, adjacent };
+
+/// A model's rotary embedding: pair i of a head's dimensions is turned by the angle position * frequencies[i].
+struct rotary_embedding {
+  view<const float> frequencies = {};         // [pairs]  as of `key_rotation`; empty: it is not known
+  rotary_pairs which = rotary_pairs::halves;  // dimensions that are turned together
+  index_t first = 0;                          // the first dimension that is turned
+};
 
 /// Turns a key to a position `distance` further: pair i by the angle distance * frequencies[i]. The other dimensions
 /// stay.

@@ -5,9 +5,10 @@
 #include <cache/support/saved_bytes.hpp>
 #include <support/voters.hpp>
 
-#include <cmath>   // std::log, std::log2, std::nextafter, std::pow
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <cmath>    // std::log, std::log2, std::nextafter, std::pow
+#include <string>   // std::string
+#include <utility>  // std::pair
+#include <vector>   // std::vector
 
 namespace zoomr_test {
 namespace {
@@ -48,7 +49,8 @@ TEST_CASE("the queries of a named question score, and the last ones; not those b
   const auto scoring = [](index_t position, zoomr::token_range named, index_t known_from = 0) {
     const auto found = query_positions::at(position, 4, 20, named, known_from);
     std::vector<index_t> positions, newest;
-    found.each([&](index_t at) { positions.push_back(at); });
+    CHECK(!found.turned);
+    found.each([&](zoomr::detail::scoring_query at) { positions.push_back(at.position); });
     for (index_t i = found.size(); i > 0; --i) newest.push_back(found.from_newest(i - 1));
     CHECK(newest == positions);
     return positions;
@@ -64,6 +66,67 @@ TEST_CASE("the queries of a named question score, and the last ones; not those b
   CHECK(scoring(50, {35, 38}, 49) == list{49, 50});
   CHECK(scoring(2, {0, 1}) == list{0, 1, 2});
   CHECK(scoring(0, {}) == list{0});
+}
+
+TEST_CASE("of a named question that is farther back the last tokens score, turned") {
+  using zoomr::detail::query_positions;
+  const auto scoring = [](index_t position, zoomr::token_range named) {
+    const auto found = query_positions::at(position, 4, 20, named, 0, 6);
+    std::vector<std::pair<index_t, bool>> queries;
+    found.each([&](zoomr::detail::scoring_query at) { queries.push_back({at.position, at.turned}); });
+    return queries;
+  };
+  using list = std::vector<std::pair<index_t, bool>>;
+  const list last = {{47, false}, {48, false}, {49, false}, {50, false}};
+  const auto with = [&](list turned) { return turned.insert(turned.end(), last.begin(), last.end()), turned; };
+  CHECK(scoring(50, {}) == last);
+  CHECK(scoring(50, {31, 33}) == with({{31, false}, {32, false}}));  // its first is the twentieth
+  CHECK(scoring(50, {30, 33}) == with({{30, true}, {31, true}, {32, true}}));
+  CHECK(scoring(50, {3, 40}) == with({{34, true}, {35, true}, {36, true}, {37, true}, {38, true}, {39, true}}));
+  CHECK(scoring(50, {3, 49}) == with({{43, true}, {44, true}, {45, true}, {46, true}}));  // they overlap
+}
+
+TEST_CASE(
+    "queries of named tokens are found after rollbacks, erasures and dropped chunks, as long as the ring has them") {
+  zoomr::detail::question_queries kept({1, 1, 1, 8}, 4, 3);  // 11 of them
+  const auto keep = [&](index_t position, index_t count) {
+    index_t number = kept.next(position);
+    for (index_t i = 0; i < count; ++i) kept.place(number + i)(0, 0) = static_cast<float>(position + i);
+  };
+  const auto commit = [&](index_t position, index_t count) {
+    keep(position, count);
+    for (index_t i = 0; i < count; ++i) kept.commit(position + i);
+  };
+  const auto has = [&](index_t position) {
+    const view<float, 2> found = kept.find(position);
+    if (found.data() != nullptr) CHECK(found(0, 0) == static_cast<float>(position));
+    return found.data() != nullptr;
+  };
+  commit(10, 4);
+  CHECK((has(10) && has(13) && !has(9) && !has(14)));
+  keep(14, 4);  // of a chunk that is dropped
+  CHECK((has(10) && has(13) && !has(14)));
+  commit(20, 3);
+  CHECK((has(10) && has(13) && has(22)));
+  CHECK(!kept.loses(20));
+  commit(30, 4);  // eleven
+  CHECK((has(10) && has(33)));
+  CHECK(!kept.loses(12));
+  keep(40, 4);  // the first four make room
+  CHECK((!has(13) && has(20) && has(33)));
+  CHECK((!kept.loses(31) && kept.loses(30) && !kept.loses(0)));
+  CHECK(kept.next(31) == 8);  // a rollback to 31 tokens
+  commit(31, 1);
+  CHECK((has(30) && has(31) && !has(32)));
+  kept.erase({24, 28});
+  CHECK((has(20) && !has(30)));
+  CHECK(kept.find(26)(0, 0) == 30.0f);
+  zoomr::detail::question_queries other({1, 1, 1, 8}, 4, 3);
+  other.become(kept);
+  CHECK(other.find(26)(0, 0) == 30.0f);
+  CHECK(other.loses(24) == kept.loses(24));
+  kept.forget();
+  CHECK((kept.find(20).data() == nullptr && !kept.loses(20)));
 }
 
 TEST_CASE("an unsure choice is one of everything, as the naive reference finds it") {
@@ -547,6 +610,11 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   }
   limits.voters_none_slope = 1.5f;
   CHECK(refusal(policy, limits).empty());
+  const std::vector<float> frequencies(5, 0.5f);
+  limits.rotary.frequencies = view<const float>(frequencies);
+  CHECK(refusal(policy, limits) == "zoomr: key_rotation: there are more frequencies than half of head_dim");
+  limits.rotary.frequencies = {frequencies.data(), {3}};
+  CHECK(refusal(policy, limits).empty());
   limits.voters = {weights.data(), {4, 2}};
   CHECK(refusal(policy, limits).find("config: voters are") != std::string::npos);
   limits.voters = {weights.data(), {2, 4}};
@@ -569,6 +637,17 @@ TEST_CASE("what voters cannot do is refused with a sentence, and their memory is
   CHECK(more.metadata - few.metadata == 3 * 100 * 4 + (3 + 24) * 8 * 4);
   CHECK(more.workspace - few.workspace == 100 * 4 + (3 + 24) * 8 * 4 + 8 * 8 * 4);
   CHECK(more.details == few.details);
+
+  // A question that scores from the prompt's end: 20 tokens, twice and as many as may be rolled back.
+  auto asking = policy;
+  asking.aggregate.question = 11, asking.zone.question = 20;
+  const zoomr::memory_use plain = zoomr::kv_cache<sentences_type>::bytes(model, asking, limits);
+  const zoomr::config turning = with_rotary(limits);
+  const zoomr::memory_use turned = zoomr::kv_cache<sentences_type>::bytes(model, asking, turning);
+  CHECK(turned.metadata - plain.metadata == (2 * 20 + 24) * (2 * 8 * 4 + 4) + 20 * (2 * 100 * 4 + 8));
+  CHECK(turned.workspace - plain.workspace == 20 * 2 * 8 * 4 + 3 * 4);
+  CHECK(zoomr::kv_cache(model, policy, turning).capacity() ==
+        zoomr::kv_cache<sentences_type>::bytes(model, policy, turning));
 
   // The table of weights is copied: what becomes of it afterwards does not matter.
   const zoomr::kv_cache cache(model, policy, limits);

@@ -132,6 +132,7 @@ inline std::vector<saved_part> parts_of(const saved_bytes& bytes) {
   part("sums", 4 + 4 * layers * heads * number(0));
   const std::size_t voters = number(0);
   part("prompted", 12 + 4 * voters + (voters > 0 ? 4 * voters * width : record) * number(8 + 4 * voters));
+  part("questions", 8 + (4 + 4 * voters * width) * number(4));
   part("noted", 8 + record * number(4));
   part("records", 12 + record * number(4));
   part("choices", sections.at(2).end() - at);

@@ -66,6 +66,8 @@ struct device_checks {
     ZOOMR_EXPECTS(problem == nullptr, problem);
     ZOOMR_EXPECTS(limits.ranks.alone() && limits.token_ranks.alone(),
                   "config: ranks choose, and attend, together in host caches; a device's choose alone");
+    ZOOMR_EXPECTS(limits.rotary.frequencies.size() == 0 || policy.aggregate.question == 0,
+                  "config: rotary, by which a question before a long text scores, is for host caches");
     ZOOMR_EXPECTS(limits.anchors.layers.data() == nullptr,
                   "config: anchors are for host caches: in a device's each layer chooses for itself");
   }

@@ -52,6 +52,8 @@ struct cache_core {
   choice_exchange exchange;           // with other ranks, of choices
   state_exchange rank_states;         // the same of attention
   voter_table voters;                 // of a choice from several queries
+  query_memory turned_queries;        // of a question that scores from the prompt's end: by position
+  std::vector<float> frequencies;     // by which they are turned: config.rotary
   table<selection> pending;           // [max_sequences]  choices not yet committed
   table<selection> draft_choices;     // [step's tokens after the prompt]  those that later layers read
   stretch_sums heads;                 // [max_batched_tokens, heads]  of the tokens that attend together
@@ -80,17 +82,22 @@ struct cache_core {
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
         prompt_queries(sizes.asked_heads(), 1, sizes.pending_queries(settings)),
         choice_queries(model, layout::asking_parts(policy), settings.max_sequences),
-        exchange(model, policy, settings, sizes.most_segments, std::int64_t{sizes.heard} * sizes.voters),
+        exchange(model, policy, settings, sizes.most_segments,
+                 std::int64_t{sizes.heard + sizes.question} * sizes.voters),
         rank_states(model, policy, settings),
         voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
+        turned_queries(sizes.asked_heads(), sizes.question > 0 ? 1 : 0, (std::max)(1, sizes.question)),
         heads(model, settings.max_batched_tokens, settings.max_tokens),
         cut(sizes, settings, sizing::most_threads(settings)),
         halves(model, settings),
         hadamard(model, settings, sizing::transforms(settings)),
         failures(settings.max_sequences) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
+    const view<const float> given_frequencies = settings.rotary.frequencies;
+    frequencies.assign(given_frequencies.begin(), given_frequencies.end());
+    limits.rotary.frequencies = view<const float>(frequencies);
     limits.voters = {};  // the caller's tables may go; `voters` and `exchange` have what is needed of them
     limits.ranks = {};
     limits.anchors = {};
@@ -227,6 +234,13 @@ struct cache_core {
   /// Checks that what was at `to` tokens can still be restored.
   /// @throws error(rollback_depth) if not
   void expect_known(const sequence_state& state, index_t to) const {
+    if (state.questions.loses(to)) {
+      raise(errc::rollback_depth, "cannot roll back from " + std::to_string(state.tokens()) + " to " +
+                                      std::to_string(to) +
+                                      " tokens: the queries of a question before it are no longer "
+                                      "remembered; config.rollback_tokens is " +
+                                      std::to_string(limits.rollback_tokens));
+    }
     expect_rollback(policy, state, to, limits, sizes.has_records(), !policy.persists() || state.log.reaches(to));
   }
 

@@ -61,6 +61,8 @@ struct core_sizing {
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) + sizes.exchange_bytes +
+        query_memory::bytes(sizes.asked_heads(), sizes.question > 0 ? 1 : 0, sizes.question) +
+        limits.rotary.frequencies.size() * static_cast<byte_count>(sizeof(float)) +
         state_exchange::bytes(model, limits) +
         query_memory::bytes(sizes.asked_heads(), 1, sizes.pending_queries(limits)) +
         query_memory::bytes(model, layout::asking_parts(policy), limits.max_sequences) +
@@ -97,6 +99,8 @@ struct core_sizing {
     ZOOMR_EXPECTS(limits.token_ranks.alone() || state_exchange::message_words(model, limits) < unlimited,
                   "config: token_ranks would send messages of 2^31 words or more: lower max_batched_tokens");
     if (limits.voter_keys != voter_storage::as_cache) expect_rounded_keys(model);
+    if (const rotary_embedding& rotary = limits.rotary; rotary.frequencies.size() > 0)
+      key_rotation(rotary.frequencies, 0, rotary.which, rotary.first).expect_fits(model.head_dim);
     if constexpr (Pool::owns_pages) {
       return layout(model, policy, limits, Pool::may_fail);
     } else {

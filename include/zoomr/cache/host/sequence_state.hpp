@@ -41,11 +41,12 @@ struct sequence_state : token_state {
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
-  query_memory noted;         // of the tokens before tokens are evicted again
-  query_memory last_queries;  // of the last prompt's last tokens, in case they are observed at its end, or at another
-                              // one; or the voters' of the last tokens at any time, where a choice needs them
-  key_masses masses;          // scores of the segments by these: a cache that only saves work
-  rounded_index rounded;      // the summaries in 8 bits, of policies that shortlist: another one
+  query_memory noted;          // of the tokens before tokens are evicted again
+  query_memory last_queries;   // of the last prompt's last tokens, in case they are observed at its end, or at another
+                               // one; or the voters' of the last tokens at any time, where a choice needs them
+  question_queries questions;  // the voters' of named questions, which score from farther back
+  key_masses masses;           // scores of the segments by these: a cache that only saves work
+  rounded_index rounded;       // the summaries in 8 bits, of policies that shortlist: another one
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -59,12 +60,13 @@ struct sequence_state : token_state {
         received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         last_queries(sizes.asked_heads(), 1, sizes.remembered),
-        masses(sizes.heard, sizes.voters, sizes.most_segments),
+        questions(sizes.asked_heads(), sizes.question, limits.rollback_depth()),
+        masses(sizes.heard, sizes.question, sizes.voters, sizes.most_segments),
         rounded(sizes.index_lanes, sizes.rounded_cells, sizes.most_segments),
         active_selection(sizes.selection_rows, sizes.most_segments),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {
-    heard = sizes.heard;
+    heard = sizes.heard, turned = sizes.question;
   }
 
   /// Where the summaries of an index lane begin: [segments] of [head_dim, rows] numbers of `layout::number_bytes`, and
@@ -93,7 +95,8 @@ struct sequence_state : token_state {
            bytes(moved.spans(), sizeof(position_span)) + bytes(pages.size(), sizeof(index_t)) +
            bytes(segments.size(), sizeof(segment) + sizes.state_bytes) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
-           sizes.observing_bytes(in_prompt()) + key_masses::bytes(sizes.heard, sizes.voters, segment_count()) +
+           sizes.observing_bytes(in_prompt()) +
+           key_masses::bytes(sizes.heard + sizes.question, sizes.voters, segment_count()) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + segments.size()) +
            log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -107,7 +110,8 @@ struct sequence_state : token_state {
            (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
-           sizes.observing_bytes(true) + key_masses::bytes(sizes.heard, sizes.voters, sizes.most_segments) +
+           sizes.observing_bytes(true) +
+           key_masses::bytes(sizes.heard + sizes.question, sizes.voters, sizes.most_segments) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
@@ -133,6 +137,7 @@ struct sequence_state : token_state {
     if (sizes.noted > 0) noted.copy_from(other.noted, {prompt_end, tokens()});
     if (sizes.remembered > 0) last_queries.copy_from(other.last_queries, known_queries());
     if (!in_first_prompt()) queries.copy_from(other.queries, {prompt_end - 1, tokens()});
+    questions.become(other.questions);
     masses.forget(), rounded.forget();
     for (index_t lane = 0; sizes.rounded_cells > 0 && lane < sizes.index_lanes; ++lane) round_summaries(sizes, lane, 0);
     active_selection.assign(other.active_selection);
@@ -146,7 +151,7 @@ struct sequence_state : token_state {
     forget_tokens(segmenter);
     active_selection.clear();
     log.clear();
-    masses.forget(), rounded.forget();
+    questions.forget(), masses.forget(), rounded.forget();
     stats = {};
   }
 };

@@ -8,6 +8,7 @@
 #include <zoomr/cache/planning/anchor_table.hpp>
 #include <zoomr/cache/planning/choice_exchange.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
+#include <zoomr/cache/tokens/question_queries.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
 #include <zoomr/paging/block_shape.hpp>
 #include <zoomr/policy/any_policy.hpp>
@@ -76,6 +77,7 @@ struct layout {
                                // several, last queries at any time; 0: none
   index_t heard = 0;           // last queries by which a choice is made, at most; 0: those of the token alone
   index_t voters = 0;          // heads whose queries these are
+  index_t question = 0;        // tokens of a question farther back that score, turned; 0: none does
   index_t key_lanes = 0;       // KV lanes of voters whose keys are kept beside the pages
   bool rounded_keys = false;   // these are rounded to blocks of q8_0
   index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
@@ -115,7 +117,8 @@ struct layout {
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
-    exchange_bytes = choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard} * voters);
+    exchange_bytes =
+        choice_exchange::bytes(model, policy, sizes, most_segments, std::int64_t{heard + question} * voters);
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
     if (heard > 0 && (pages_may_fail || rounded_keys))
       key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));
@@ -184,7 +187,8 @@ struct layout {
   byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
-           query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0);
+           query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0) +
+           question_queries::bytes(asked_heads(), question, records - 1);
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
@@ -243,6 +247,8 @@ struct layout {
     voters = voter_table::count(sizes.own_voters(model.heads));
     remembered =
         static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));
+    if (sizes.rotary.frequencies.size() > 0 && policy.aggregate.question > 0)
+      question = (std::min)(zones::unnamed_question, policy.zone.question);
   }
 
   // Segments of a row, at most, that are not at the level of a summary: those that are chosen, and where only

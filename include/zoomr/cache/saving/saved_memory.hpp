@@ -38,6 +38,7 @@ class saved_memory {
       if (same_policy) {
         sums();
         prompted();
+        questions();
         noted();
         records();
         selections();
@@ -59,6 +60,7 @@ class saved_memory {
 
   // Under another policy there are none. The last token's record is of no summed queries.
   void begin_anew() {
+    state_.questions.forget();
     state_.queries_from = sizes_.remembered > 0 ? parts_.prompted.last : 0;
     known_from_ = before_later_prompt();
     if (sizes_.query_parts == 0 || !generated()) return;
@@ -110,6 +112,8 @@ class saved_memory {
     archive_.number(voters);
     archive_.expect(voters >= 0 && voters <= heads(), "its voters cannot be");
     const bool of_use = same_voters(voters) && sizes_.remembered > 0;
+    record_of_voters_ = std::int64_t{voters} * sizes_.model.head_dim;
+    keeps_questions_ = of_use && sizes_.question > 0;
     const token_range saved = positions(parts_.prompted);
     const index_t first = of_use ? (std::max)(saved.first, saved.last - sizes_.remembered) : saved.last;
     if constexpr (reads) state_.queries_from = sizes_.remembered > 0 ? first : 0;
@@ -132,6 +136,32 @@ class saved_memory {
       before = head;
     }
     return same;
+  }
+
+  // The voters' queries at named tokens. In a cache of other voters, or without a rotary embedding, they are of no use.
+  void questions() {
+    question_queries& kept = state_.questions;
+    index_t dropped = kept.has_dropped() ? 1 : 0, count = reads ? 0 : kept.kept(tokens_), before = -1;
+    archive_.number(dropped);
+    archive_.number(count);
+    archive_.expect(dropped >= 0 && dropped <= 1 && count >= 0 && count <= tokens_ &&
+                        (record_of_voters_ > 0 || (count == 0 && dropped == 0)),
+                    "its questions cannot be");
+    if constexpr (reads) kept.forget(keeps_questions_ && dropped == 1);
+    for (index_t i = 0; i < count; ++i) {
+      index_t position = reads ? 0 : kept.position(i);
+      archive_.number(position);
+      archive_.expect(position > before && position < tokens_, "its questions cannot be");
+      before = position;
+      if (!keeps_questions_) {
+        skip(1, record_of_voters_);
+      } else if constexpr (reads) {
+        archive_.numbers(kept.place(kept.next(position)).data(), record_of_voters_);
+        kept.commit(position);
+      } else {
+        archive_.numbers(kept.queries(i).data(), record_of_voters_);
+      }
+    }
   }
 
   void noted() {
@@ -266,6 +296,8 @@ class saved_memory {
   index_t tokens_;
   remembered_parts parts_;
   index_t known_from_ = 0;
+  std::int64_t record_of_voters_ = 0;  // numbers, as saved
+  bool keeps_questions_ = false;
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -40,8 +40,7 @@ struct token_state {
   std::vector<std::byte> segmenting;   // [state_bytes]  its state now
   index_t freed_pages = 0;             // pages before this one were given back, or looked at (unreachable_pages.hpp)
   index_t dealt_pages = 0;             // pages of other ranks before this one were given back
-  index_t rollback_floor = 0;  // rollback_tokens before the longest that it ever was, or where queries went: no deeper
-                               // can it be rolled back, unless nothing is missing there
+  index_t rollback_floor = 0;          // rollback_tokens before the longest that it ever was, or where queries went
   kept_tokens kept_each;
   index_t compacted_end = 0;   // first position after what has been compacted
   index_t observed_end = 0;    // tokens when some were last evicted, or when attention was last added up
@@ -49,6 +48,7 @@ struct token_state {
   index_t queries_from = 0;    // the last prompt's queries from this position on are remembered for its end
   index_t heard = 0;           // more than 0: those after it too, and a choice is made by so many of the last ones
   index_t always_heard = 0;    // of these, how many count where no question is among them
+  index_t turned = 0;          // tokens of a question farther back that count; 0: none does
   bool marked = false;         // some token is in a span, or begins a message
   pinned_segments pins;        // beside those of pinned spans
 
@@ -67,7 +67,7 @@ struct token_state {
 
   index_t tokens() const { return classes.size(); }
   index_t segment_count() const { return segments.size(); }
-  /// The model position of a token; of `tokens()`: that of the next one.
+  /// Of a token; of `tokens()`: that of the next one.
   index_t model_position(index_t position) const { return moved.map().at(position); }
   /// The end of a later prompt that is still coming.
   static constexpr index_t open_prompt = unlimited;
@@ -193,7 +193,7 @@ struct token_state {
   }
   /// Whose queries score the segments where the token at `position` chooses.
   query_positions scoring_queries(index_t position) const {
-    return query_positions::at(position, always_heard, heard, pins.named, queries_from);
+    return query_positions::at(position, always_heard, heard, pins.named, queries_from, turned);
   }
   /// The fewest tokens at which the next one chooses by as many queries as if no more had ever come.
   index_t least_with_queries() const { return queries_from > 0 ? queries_from + heard - 1 : 0; }

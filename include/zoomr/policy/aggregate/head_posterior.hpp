@@ -17,6 +17,10 @@ namespace zoomr::inline v0 {
 /// everything where the posterior is unsure (policy/posterior_gate.hpp): its entropy exceeds config.voters_unsure, or
 /// none has more votes than any segment.
 ///
+/// A named question that lies farther back, before a long text, scores too if the model's rotary embedding is known
+/// (config.rotary): the queries of its last tokens, 64 at most, are turned to where the last prompt ends, as if it were
+/// asked there. Of the `queries` last ones then those count that are of the newest message.
+///
 /// The weights of config.voters are those of a multinomial logistic regression, so that the softmax is a posterior: how
 /// likely it is that this segment is the one that is needed. It is counted in units of 2^-40 and adds up to 1, so that
 /// `top_p` takes the smallest set that holds a given share of what the segments have. Of the last `queries` queries,
@@ -33,7 +37,8 @@ struct head_posterior {
   static constexpr bool counts = true;
 
   index_t queries = 16;
-  index_t question = 0;  // and those of the question that spans name, whose first token is among so many last ones
+  index_t question = 0;  // and those of the question that spans name, whose first token is among so many last ones,
+                         // or, turned, whose is not
   bool gate = true;      // an unsure choice is one of everything; by the config's defaults none is unsure
 
   /// What a share counts as, in ln.

@@ -87,8 +87,7 @@ class row_choices {
 
   // Adds the shares that voters find by the last queries, this token's included.
   void add_shares() {
-    const auto queries = [&](index_t position) { return queries_.of_voters(position); };
-    chooser_.add_shares(shares_of_voters(core_, state_, queries_.scoring(), chooser_.details(), workers_, queries),
+    chooser_.add_shares(shares_of_voters(core_, state_, queries_.scoring(), chooser_.details(), workers_, queries_),
                         core_.voters.weights(), core_.voters.gate());
   }
 

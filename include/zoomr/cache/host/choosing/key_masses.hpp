@@ -4,6 +4,7 @@
 // again.
 #pragma once
 
+#include <zoomr/cache/tokens/query_positions.hpp>
 #include <zoomr/core/buffer.hpp>
 #include <zoomr/core/shape.hpp>
 #include <zoomr/core/types.hpp>
@@ -16,34 +17,35 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % queries. NaN: not
-/// computed.
+/// Scores of segments by their keys, for the queries of the last tokens: of position p in record p % last ones; and
+/// behind these records for turned ones, in the same way. NaN: not computed.
 class key_masses {
  public:
   key_masses() = default;
-  key_masses(index_t queries, index_t voters, index_t segments)
-      : voters_(voters), segments_(segments), records_(static_cast<std::size_t>(queries)) {
-    memory_ = buffer<float>(std::int64_t{queries} * voters * segments);
+  /// @param last, turned  queries
+  key_masses(index_t last, index_t turned, index_t voters, index_t segments)
+      : last_(last), voters_(voters), segments_(segments), records_(static_cast<std::size_t>(last + turned)) {
+    memory_ = buffer<float>(std::int64_t{last + turned} * voters * segments);
   }
   static byte_count bytes(index_t queries, index_t voters, index_t segments) {
     return bounded_product({queries, std::int64_t{voters} * static_cast<std::int64_t>(sizeof(float)), segments}) +
            queries * static_cast<byte_count>(sizeof(record));
   }
 
-  /// Makes room for the first `segments` segments in the record of a position, which may be another's.
-  void open(index_t position, index_t segments) {
-    record& entry = record_of(position);
-    if (entry.position != position) entry = {position, 0};
+  /// Makes room for the first `segments` segments in the record of a query, which may be another's.
+  void open(scoring_query query, index_t segments) {
+    record& entry = records_[place(query)];
+    if (entry.position != query.position) entry = {query.position, 0};
     for (index_t voter = 0; voter < voters_ && entry.segments < segments; ++voter) {
-      const view<float> row = at(position, voter);
+      const view<float> row = at(query, voter);
       std::fill(row.data() + entry.segments, row.data() + segments, not_a_number);
     }
     entry.segments = entry.segments < segments ? segments : entry.segments;
   }
-  /// The scores that one voter's query at that position gave.  [most segments]
+  /// The scores that one voter's query gave.  [most segments]
   /// @pre  `open` came before
-  view<float> at(index_t position, index_t voter) {
-    const auto number = static_cast<std::int64_t>(place(position));
+  view<float> at(scoring_query query, index_t voter) {
+    const auto number = static_cast<std::int64_t>(place(query));
     return {memory_.data() + (number * voters_ + voter) * segments_, {segments_}};
   }
 
@@ -54,6 +56,13 @@ class key_masses {
     }
   }
   void forget() { forget_from(-1); }
+  /// From now on turned queries are so much farther, in tokens, and by the angle of so many model positions: of others
+  /// nothing is known any more.
+  void turn(index_t distance, index_t angle) {
+    if (distance == distance_ && angle == angle_) return;
+    distance_ = distance, angle_ = angle;
+    for (std::size_t i = static_cast<std::size_t>(last_); i < records_.size(); ++i) records_[i] = {};
+  }
 
  private:
   struct record {
@@ -61,13 +70,17 @@ class key_masses {
     index_t segments = 0;
   };
 
-  std::size_t place(index_t position) const { return static_cast<std::size_t>(position) % records_.size(); }
-  record& record_of(index_t position) { return records_[place(position)]; }
+  std::size_t place(scoring_query query) const {
+    const auto last = static_cast<std::size_t>(last_), position = static_cast<std::size_t>(query.position);
+    return query.turned ? last + position % (records_.size() - last) : position % last;
+  }
 
+  index_t last_ = 0;
+  index_t distance_ = 0, angle_ = 0;  // of turned queries
   index_t voters_ = 0;
   index_t segments_ = 0;
   std::vector<record> records_;
-  buffer<float> memory_;  // [queries, voters, segments]
+  buffer<float> memory_;  // [records, voters, segments]
 };
 
 /// Working memory of one thread that scores segments by their keys.

@@ -34,7 +34,7 @@ class key_scores {
   }
 
   /// Calls take(number of the head, segment, score) for each head in use and each segment to be scored.
-  /// @param position  of the queries
+  /// @param position  from which the queries score
   /// @param details   [segments]  slots; at least one of a segment to be scored
   /// @cost  reads the keys of these segments once for each four heads, and those of up to 64 slots between
   template <class IsScored, class Take>
@@ -111,26 +111,26 @@ class key_scores {
 
 /// Scores the segments that begin in this rank's slots by the last queries of the heads that vote, and gathers the
 /// scores of the others: all of them are in `state.masses` then.
-/// @param is_due  is_due(position, segment, scores known)  it is to be scored: the same on all ranks
+/// @param is_due  is_due(query, segment, scores known)  it is to be scored: the same on all ranks
 /// @throws error(ranks); no score is known any more then, since other ranks may know other ones
 template <class Pool, class Queries, class IsDue>
 [[gnu::cold, gnu::noinline]] void gather_scores(cache_core<Pool>& core, sequence_state& state,
                                                 const query_positions& scoring, view<const token_range> details,
-                                                const executor& workers, const Queries& queries, const IsDue& is_due) {
+                                                const executor& workers, Queries& queries, const IsDue& is_due) {
   choice_exchange& exchange = core.exchange;
   const index_t segments = details.size();
   const rank_tokens& dealt = core.limits.token_ranks;
   const view<const voter_table::kv_lane> lanes = core.voters.kv_lanes();
   const auto owner = [&](index_t id) { return dealt.owner(state.segments[id].begin); };
-  const auto known = [&](index_t position, const voter_table::kv_lane& lane) {
-    return view<const float>(state.masses.at(position, lane.first));
+  const auto known = [&](scoring_query query, const voter_table::kv_lane& lane) {
+    return view<const float>(state.masses.at(query, lane.first));
   };
   const view<index_t> counts = exchange.counts(), firsts = exchange.firsts();
   for (index_t at = 0; at < lanes.size(); ++at) {
     firsts[at] = counts[dealt.group.rank()];
-    scoring.each([&](index_t position) {
+    scoring.each([&](scoring_query query) {
       for (index_t id = 0; id < segments; ++id) {
-        if (is_due(position, id, known(position, lanes[at])))
+        if (is_due(query, id, known(query, lanes[at])))
           counts[owner(id)] += static_cast<index_t>(lanes[at].heads.size());
       }
     });
@@ -142,16 +142,15 @@ template <class Pool, class Queries, class IsDue>
     key_scores<Pool> scores(core, state, lane.layer, lane.kv_head, thread);
     const view<float> own = core.of_thread[thread].keys.masses(segments);  // 1: to be scored here
     index_t to = firsts[piece];
-    scoring.each([&](index_t position) {
+    scoring.each([&](scoring_query query) {
       for (index_t id = 0; id < segments; ++id)
-        own[id] = owner(id) == dealt.group.rank() && is_due(position, id, known(position, lane)) ? 1.0f : 0.0f;
-      scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
+        own[id] = owner(id) == dealt.group.rank() && is_due(query, id, known(query, lane)) ? 1.0f : 0.0f;
+      scores.ask(view<const index_t>(lane.heads), queries.of_voters(query).slice(lane.first, lane.first + count));
       scores.score(
-          position, details, [&](index_t id) { return own[id] == 1.0f; },
-          [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+          queries.place(query), details, [&](index_t id) { return own[id] == 1.0f; },
+          [&](index_t h, index_t id, float score) { state.masses.at(query, lane.first + h)[id] = score; });
       for (index_t id = 0; id < segments; ++id) {
-        for (index_t h = 0; own[id] == 1.0f && h < count; ++h)
-          sent[to++] = state.masses.at(position, lane.first + h)[id];
+        for (index_t h = 0; own[id] == 1.0f && h < count; ++h) sent[to++] = state.masses.at(query, lane.first + h)[id];
       }
     });
   });
@@ -161,11 +160,11 @@ template <class Pool, class Queries, class IsDue>
   const auto take = [&](index_t rank, view<const float> received) {
     index_t from = 0;
     for (const voter_table::kv_lane& lane : lanes) {
-      scoring.each([&](index_t position) {
+      scoring.each([&](scoring_query query) {
         for (index_t id = 0; rank != dealt.group.rank() && id < segments; ++id) {
-          if (owner(id) != rank || !is_due(position, id, known(position, lane))) continue;
+          if (owner(id) != rank || !is_due(query, id, known(query, lane))) continue;
           for (std::size_t h = 0; h < lane.heads.size(); ++h)
-            state.masses.at(position, lane.first + static_cast<index_t>(h))[id] = received[from++];
+            state.masses.at(query, lane.first + static_cast<index_t>(h))[id] = received[from++];
         }
       });
     }
@@ -178,29 +177,29 @@ template <class Pool, class Queries, class IsDue>
 }
 
 /// Shares of the segments by each of the last queries of the heads that vote.
-/// @tparam Queries  queries(position) is [voters, head_dim]
-/// @param scoring   positions of the queries
+/// @param scoring   the queries
+/// @param queries   token_queries: of_voters(query) is [voters, head_dim], place(query) the position it scores from
 /// @param details   [segments]  slots between the zones of the token that chooses; none if not eligible
 /// @return  [voters, segments]  ln of the largest share; NaN where no query scores the segment. In memory of the cache
 /// @cost  reads the keys once for the query of the token that chooses; for each query those of segments that reach into
 /// a zone, and after a fork, an erased span or a load those of all; an exponential for each query, voter and segment
 template <class Pool, class Queries>
 view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, const query_positions& scoring,
-                                view<const token_range> details, const executor& workers, Queries queries) {
+                                view<const token_range> details, const executor& workers, Queries& queries) {
   const index_t segments = details.size();
   voter_table& voters = core.voters;
   const view<float, 2> shares = voters.shares(segments);
-  const auto seen = [&](index_t position, index_t id) {
-    return details[id].size() > 0 && state.segments[id].split <= position + 1;
+  const auto seen = [&](scoring_query query, index_t id) {
+    return details[id].size() > 0 && state.segments[id].split <= queries.place(query) + 1;
   };
   const auto whole = [&](index_t id) {
     const segment& s = state.segments[id];
     return details[id].size() == s.split - s.begin;
   };
-  const auto is_due = [&](index_t position, index_t id, const view<const float>& known) {
-    return seen(position, id) && (is_nan(known[id]) || !whole(id));
+  const auto is_due = [&](scoring_query query, index_t id, const view<const float>& known) {
+    return seen(query, id) && (is_nan(known[id]) || !whole(id));
   };
-  scoring.each([&](index_t position) { state.masses.open(position, segments); });
+  scoring.each([&](scoring_query query) { state.masses.open(query, segments); });
   const bool gathers = core.exchange.gathers_scores();
   if (gathers) gather_scores(core, state, scoring, details, workers, queries, is_due);
   for_each_piece(workers, voters.kv_lanes().size(), [&](index_t piece, index_t thread) {
@@ -211,24 +210,24 @@ view<float, 2> shares_of_voters(cache_core<Pool>& core, sequence_state& state, c
     for (index_t v = lane.first; v < lane.first + count; ++v) {
       std::fill(shares[v].begin(), shares[v].end(), not_a_number);
     }
-    scoring.each([&](index_t position) {
+    scoring.each([&](scoring_query query) {
       if (!gathers) {
-        scores.ask(view<const index_t>(lane.heads), queries(position).slice(lane.first, lane.first + count));
-        const view<const float> known = state.masses.at(position, lane.first);
+        scores.ask(view<const index_t>(lane.heads), queries.of_voters(query).slice(lane.first, lane.first + count));
+        const view<const float> known = state.masses.at(query, lane.first);
         scores.score(
-            position, details, [&](index_t id) { return is_due(position, id, known); },
-            [&](index_t h, index_t id, float score) { state.masses.at(position, lane.first + h)[id] = score; });
+            queries.place(query), details, [&](index_t id) { return is_due(query, id, known); },
+            [&](index_t h, index_t id, float score) { state.masses.at(query, lane.first + h)[id] = score; });
       }
       for (index_t v = lane.first; v < lane.first + count; ++v) {
-        const view<float> masses = state.masses.at(position, v);
+        const view<float> masses = state.masses.at(query, v);
         const view<float> some = memory.masses(segments);
         index_t taking_part = 0;
         for (index_t id = 0; id < segments; ++id) {
-          if (seen(position, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];
+          if (seen(query, id) && !is_nan(masses[id])) some[taking_part++] = masses[id];
         }
         const float log_total = log_sum_of_exponentials(fastest_cpu_path(), some.slice(0, taking_part));
         for (index_t id = 0; id < segments; ++id) {
-          if (!seen(position, id)) continue;
+          if (!seen(query, id)) continue;
           const float share = masses[id] == log_total ? 0.0f : masses[id] - log_total;  // of an infinity too
           if (is_nan(shares(v, id)) || share > shares(v, id)) shares(v, id) = share;
           if (!whole(id)) masses[id] = not_a_number;  // of the part between the zones now

@@ -66,16 +66,57 @@ class token_queries {
     return {layer, row.first_head, row.last_head, own, core_.draft_queries.at(record(), 0, layer), summed()};
   }
 
-  /// Those by which heads vote, this token's included.
-  query_positions scoring() const { return state_.scoring_queries(position_); }
+  /// Those by which heads vote, this token's included. Of a question that is turned its last span counts, as far as its
+  /// queries are kept; of the last ones then those of the newest message alone, since the text before it asks nothing.
+  query_positions scoring() {
+    query_positions found = state_.scoring_queries(position_);
+    if (found.turned) find_turned(found);
+    return found;
+  }
+  /// The place from which a query scores: that of its token, or that of a question as if it were asked at the end of
+  /// the last prompt.
+  index_t place(scoring_query query) const { return query.position + (query.turned ? distance_ : 0); }
   /// The voters' queries at one of them.  [voters, head_dim]
   /// @pre  of a prompt, and of an item whose commit chooses, they are committed, or still kept for the step
-  view<const float, 2> of_voters(index_t position) {
-    if (item_.prompt || position < item_.first) return state_.last_queries.at(position, 0, 0);
-    return core_.eviction_queries.at(item_.draft + position - item_.first, 0, 0);
+  view<const float, 2> of_voters(scoring_query query) {
+    if (query.turned) return core_.turned_queries.at(query.position, 0, 0);
+    if (item_.prompt || query.position < item_.first) return state_.last_queries.at(query.position, 0, 0);
+    return core_.eviction_queries.at(item_.draft + query.position - item_.first, 0, 0);
   }
 
  private:
+  [[gnu::cold, gnu::noinline]] void find_turned(query_positions& found) {
+    token_range& question = found.question;
+    const index_t first = question.first;
+    question.first = question.last;
+    while (question.first > first && has(state_.classes[question.first - 1], token_class::question) &&
+           state_.questions.find(question.first - 1).data() != nullptr)
+      --question.first;
+    found.turned = question.size() > 0;
+    if (!found.turned) return;
+    turn(question);
+    for (index_t t = found.last.last; t > found.last.first; --t) {
+      const bool committed = t <= state_.tokens();
+      const token_class of_token = committed ? state_.classes[t - 1] : core_.step.token(item_, t - 1).classes;
+      if (has(of_token, token_class::message)) found.last.first = t - 1;
+    }
+  }
+  // Turns the queries of a question, so that its last token is where the last prompt ends.
+  void turn(token_range question) {
+    const view<const token_range> later = state_.ended_later_prompts();
+    const index_t end = later.size() > 0 ? later[later.size() - 1].last : state_.prompt_end;
+    const index_t last = state_.pins.named.last;
+    distance_ = end - last;
+    const rotary_embedding& rotary = core_.limits.rotary;
+    const index_t angle = state_.model_position(end - 1) - state_.model_position(last - 1);
+    const key_rotation rotation(rotary.frequencies, angle, rotary.which, rotary.first);
+    for (index_t position = question.first; position < question.last; ++position) {
+      const view<float, 2> from = state_.questions.find(position), to = core_.turned_queries.at(position, 0, 0);
+      copy_queries(from, to);
+      for (index_t voter = 0; voter < to.extent(0); ++voter) rotation(0, to[voter]);
+    }
+    state_.masses.turn(distance_, angle);
+  }
   // Where this token's record is in `core.draft_queries`, and its queries in `core.eviction_queries`.
   index_t record() const { return item_.draft + position_ - item_.first; }
   // Queries in the running sum: those of generated tokens of the segment that the token belongs to.
@@ -100,6 +141,7 @@ class token_queries {
   planned_item& item_;
   sequence_state& state_;
   index_t position_;
+  index_t distance_ = 0;  // of a question that is turned
 };
 
 }  // namespace zoomr::inline v0::detail

@@ -66,6 +66,12 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
   const layout& sizes = core.sizes;
   const index_t tokens = state.tokens();
   state.masses.forget();
+  if (sizes.question > 0) {
+    const auto named = [](token_class of_token) { return has(of_token, token_class::question); };
+    const view<const token_class> gone = view<const token_class>(state.classes).slice(erased.first, erased.last);
+    if (std::any_of(gone.begin(), gone.end(), named)) state.questions.forget();
+    state.questions.erase(erased);
+  }
   if (sizes.remembered > 0) {
     const token_range known = state.known_queries();
     state.last_queries.erase({(std::min)(erased.first, known.last), (std::min)(erased.last, known.last)}, known);

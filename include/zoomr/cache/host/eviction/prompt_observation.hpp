@@ -71,6 +71,31 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   }
 }
 
+/// visit(number of the token) of the last `most` ones that spans name as a question.
+template <class Visit>
+void each_named(view<const planned_token> tokens, index_t most, Visit visit) {
+  index_t first = tokens.size();
+  for (index_t left = most; first > 0 && left > 0; --first)
+    left -= has(tokens[first - 1].classes, token_class::question);
+  for (; first < tokens.size(); ++first) {
+    if (has(tokens[first].classes, token_class::question)) visit(first);
+  }
+}
+
+/// Keeps, until commit, the queries of named tokens of a chunk of a prompt, in their own memory.
+template <class Pool>
+[[gnu::cold, gnu::noinline]] void keep_question(cache_core<Pool>& core, const planned_item& item, index_t layer,
+                                                view<const float, 3> queries) {
+  question_queries& kept = core.state_of(item).questions;
+  index_t number = kept.next(item.first);
+  each_named(core.step.first_tokens(item, item.tokens), kept.tokens(), [&](index_t t) {
+    const view<float, 2> to = kept.place(number++);
+    core.voters.each_in(layer, [&](index_t voter, index_t head) {
+      std::copy_n(queries[t][head].data(), to.extent(1), to[voter].data());
+    });
+  });
+}
+
 /// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
 /// eviction may observe them at the prompt's end, which is still to come.
 template <class Pool>
@@ -79,6 +104,7 @@ void remember_queries(cache_core<Pool>& core, const planned_item& item, index_t 
   for (index_t i = 0; i < count; ++i) {
     keep_queries(core, layer, queries[item.tokens - count + i], core.prompt_queries, item.remembered + i);
   }
+  if (core.sizes.question > 0) keep_question(core, item, layer, queries);
 }
 
 /// Makes them part of the sequence, whose tokens are committed; after the prompt, those of accepted tokens for later
@@ -98,6 +124,11 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
     }
   }
   state.remember_queries(item.first, known, core.sizes.remembered);
+  if (core.sizes.question == 0) return;
+  state.questions.next(item.first);
+  if (!item.prompt || !known) return;
+  each_named(core.step.first_tokens(item, accepted), state.questions.tokens(),
+             [&](index_t t) { state.questions.commit(item.first + t); });
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of a later prompt update one layer, if the evictor
