@@ -262,10 +262,10 @@ TEST_CASE("over tiers KV heads in groups give the bits of memory") {
 }
 
 /// Two layers with two KV heads, of which one is a retrieval head; the others stream.
-struct two_classes {
+struct one_retrieval_head {
   static constexpr shape model{1, 4, 2, 8};
   static constexpr index_t prompt = 64, tokens = 1500, window = 48;
-  static constexpr index_t classes[] = {1, 0, 1, 1};
+  static constexpr index_t group_of[] = {1, 0, 1, 1};
 
   /// @param pool  tokens that the streaming heads have room for
   static grouped_kv_cache<> cache(index_t pool, zoomr::config limits = {}) {
@@ -276,7 +276,7 @@ struct two_classes {
     constexpr auto streaming =
         with(zoomr::presets::window, [](auto& p) { p.zone.sinks = 4, p.zone.recent = window - 4; });
     two.push_back(zoomr::kv_cache(shape{3, 2, 1, 8}, streaming, limits));
-    return grouped_kv_cache<>(std::move(two), view<const index_t, 2>(classes, {2, 2}));
+    return grouped_kv_cache<>(std::move(two), view<const index_t, 2>(group_of, {2, 2}));
   }
 
   std::vector<float> numbers = std::vector<float>(64 * 4 * 8, 0.25f), out = numbers;
@@ -294,23 +294,23 @@ struct two_classes {
 
 TEST_CASE("pages of streaming heads go back to the pool, so that a few hold any text") {
   constexpr index_t chunk = 64;
-  constexpr index_t few = two_classes::window + 2 * chunk;  // the window, a prompt or a step, and parts of pages
-  grouped_kv_cache<> cache = two_classes::cache(few);
-  grouped_kv_cache<> roomy = two_classes::cache(0);
+  constexpr index_t few = one_retrieval_head::window + 2 * chunk;  // the window, a prompt or a step, and parts of pages
+  grouped_kv_cache<> cache = one_retrieval_head::cache(few);
+  grouped_kv_cache<> roomy = one_retrieval_head::cache(0);
   constexpr zoomr::byte_count row = 2 * 8 * sizeof(float);  // a key and a value
   CHECK(cache.group(1).capacity().details == 3 * row * few);
   CHECK(roomy.capacity().details - cache.capacity().details == 3 * row * (2 * 1504 - few));
-  two_classes plays;
+  one_retrieval_head plays;
   const sequence seq = cache.open();
   const std::vector<token_id> ids(std::size_t{chunk}, plain_id);
-  for (index_t now = 0; now + chunk <= two_classes::tokens; now += chunk) {
+  for (index_t now = 0; now + chunk <= one_retrieval_head::tokens; now += chunk) {
     auto step = cache.begin(seq, view<const token_id>(ids), now == 0);
     plays.pass(step);
     step.commit();
     const index_t held = now + chunk;
     CHECK(cache.group(0).bytes(cache.in_group(seq, 0)).details == row * held);
     const zoomr::byte_count streaming = cache.group(1).bytes(cache.in_group(seq, 1)).details;
-    CHECK(streaming <= 3 * row * (two_classes::window + 2 * 16));
+    CHECK(streaming <= 3 * row * (one_retrieval_head::window + 2 * 16));
     CHECK(cache.bytes(seq).details == row * held + streaming);
   }
   CHECK(cache.bytes(seq).details * 3 < 4 * row * cache.tokens(seq));  // of all four KV heads
@@ -323,8 +323,8 @@ TEST_CASE("pages of streaming heads go back to the pool, so that a few hold any 
 }
 
 TEST_CASE("slots are listed by the heads of the model, as outputs are written") {
-  grouped_kv_cache<> cache = two_classes::cache(0);
-  two_classes plays;
+  grouped_kv_cache<> cache = one_retrieval_head::cache(0);
+  one_retrieval_head plays;
   const sequence seq = cache.open();
   const std::vector<token_id> ids(64, plain_id);
   for (index_t now = 0; now < 320; now += 64) {
@@ -342,7 +342,7 @@ TEST_CASE("slots are listed by the heads of the model, as outputs are written") 
       CHECK(read.heads == zoomr::token_range{2 * read.kv_head, 2 * read.kv_head + 2});
       index_t slots = 0;
       for (const zoomr::token_range& range : read.slots) slots += range.size();
-      CHECK(slots == (layer == 0 && read.kv_head == 1 ? 321 : two_classes::window));
+      CHECK(slots == (layer == 0 && read.kv_head == 1 ? 321 : one_retrieval_head::window));
     });
     CHECK(first_heads == table{0, 2});
   }
@@ -352,8 +352,8 @@ TEST_CASE("slots are listed by the heads of the model, as outputs are written") 
 TEST_CASE("queries of 16 bits, and arrays with gaps, are read as rows of floats side by side") {
   zoomr::config limits;
   limits.half_queries = true;
-  grouped_kv_cache<> cache = two_classes::cache(0, limits);
-  two_classes plays;
+  grouped_kv_cache<> cache = one_retrieval_head::cache(0, limits);
+  one_retrieval_head plays;
   constexpr index_t count = 40;
   dice random(mixed(9));
   const auto number = [&] {
@@ -487,7 +487,7 @@ TEST_CASE("tables of KV heads that cannot be are refused") {
 }
 
 TEST_CASE("mistakes in a step name the KV head, and no KV head of the layer has done anything") {
-  grouped_kv_cache<> cache = two_classes::cache(0);
+  grouped_kv_cache<> cache = one_retrieval_head::cache(0);
   CHECK(cache.layers() == 2);
   CHECK(cache.place(1, 0) == zoomr::grouped_layer{1, 1});
   CHECK(refusal([&] { cache.place(0); }) == "the table of groups is one of KV heads: name one of the layer");
@@ -524,7 +524,7 @@ TEST_CASE("mistakes in a step name the KV head, and no KV head of the layer has 
   CHECK(cache.tokens(seq) == 3);
 }
 
-TEST_CASE("a file of KV heads in groups is no file of layers in groups, nor of other classes") {
+TEST_CASE("a file of KV heads in groups is no file of layers in groups, nor of other groups") {
   const auto made = [](const table& group_of, bool by_kv_head) {
     const zoomr::config limits = limits_for(longest, 2);
     std::vector<any_kv_cache<>> two;
