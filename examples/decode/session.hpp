@@ -355,7 +355,8 @@ typename session<Placement, T>::grouped_type session<Placement, T>::cache_of_kin
   groups.push_back(open(shape_in(retrieval_group), limits));
   limits.voters = {};
   auto streaming = zoomr::compose(zoomr::zones{.sinks = c.streaming.sinks, .recent = c.streaming.recent}, Placement{});
-  if constexpr (requires { streaming.placement.frees_unreachable; }) streaming.placement.frees_unreachable = true;
+  if constexpr (requires { streaming.placement.frees_unreachable = true; })
+    streaming.placement.frees_unreachable = true;
   groups.push_back(zoomr::kv_cache<decltype(streaming), T>(shape_in(streaming_group), streaming, limits));
   if (c.window > 0) {
     limits.logits.window = static_cast<index_t>(c.window);

@@ -38,7 +38,7 @@ namespace zoomr::inline v0 {
 ///
 /// @code
 ///   // [layers, KV heads]  0: a retrieval head; 1: a streaming head
-///   grouped_kv_cache<bfloat16> cache(std::move(groups), view<const index_t, 2>(classes.data(), {layers, kv_heads}));
+///   grouped_kv_cache<bfloat16> cache(std::move(groups), view<const index_t, 2>(group_of.data(), {layers, kv_heads}));
 /// @endcode
 /// @source  DuoAttention, arXiv:2410.10819; RazorAttention, arXiv:2407.15891
 template <class T = float, class Placement = placement>
@@ -51,11 +51,9 @@ class grouped_kv_cache {
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
   /// @throws precondition_error if a group has other layers than in the table, or is in use
   grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of);
-  /// @param group_of  [layers of the model, KV heads]  the group of each KV head; behind them -1 where a layer has
-  /// fewer
-  /// @throws precondition_error as above; if a group's shape has several KV heads; or if groups that have KV heads of
-  /// one
-  ///         layer differ in the rest of their shapes, or in config.half_queries
+  /// @param group_of  [layers of the model, KV heads]  that of each KV head; -1 behind them where a layer has fewer
+  /// @throws precondition_error as above, also if a group's shape has several KV heads, or if groups that share a layer
+  ///         differ in the rest of their shapes, or in config.half_queries
   grouped_kv_cache(std::vector<cache_type> groups, view<const index_t, 2> group_of);
   grouped_kv_cache(grouped_kv_cache&& other) noexcept;
   grouped_kv_cache& operator=(grouped_kv_cache&& other) noexcept;
@@ -146,9 +144,9 @@ class grouped_kv_cache {
   static constexpr const char* no_pages =
       pool_type::owns_pages ? nullptr : "begin: each group has a block table of its own: hand over `tables`";
 
-  void expect_unused(sequence seq) const;
   grouped_kv_cache(std::vector<cache_type>&& groups, detail::layer_groups table_of);
   void expect_alike_in_layers() const;
+  void expect_unused(sequence seq) const;
   // The first section of a saved sequence: which group each layer, or KV head, is in.
   template <class Archive>
   void group_table(Archive& archive) const;

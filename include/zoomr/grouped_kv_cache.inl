@@ -37,10 +37,10 @@ void grouped_kv_cache<T, Placement>::expect_alike_in_layers() const {
     const auto& first = *at(table().place(layer, 0).group).core_;
     shape expected = first.sizes.model;
     expected.layers = in.sizes.model.layers;
-    ZOOMR_EXPECTS(in.sizes.model.kv_heads == 1,
-                  "groups: the table is one of KV heads, each of which is a layer of its "
-                  "group: but the shape of group " +
-                      std::to_string(place.group) + " has " + std::to_string(in.sizes.model.kv_heads) + " KV heads");
+    ZOOMR_EXPECTS(
+        in.sizes.model.kv_heads == 1,
+        "groups: the table is one of KV heads, each of which is a layer of its group: but the shape of group " +
+            std::to_string(place.group) + " has " + std::to_string(in.sizes.model.kv_heads) + " KV heads");
     ZOOMR_EXPECTS(in.sizes.model == expected && in.limits.half_queries == first.limits.half_queries,
                   "groups: the KV heads of layer " + std::to_string(layer) +
                       " are in groups that differ in the shape of a KV head, or in config.half_queries");
