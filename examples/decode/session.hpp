@@ -147,18 +147,14 @@ class session {
     pass(items, 0, false);
   }
 
-  /// Passes one token in each of several sessions of one model, whose weights are read once for all of them. Each gets
-  /// the bits that it would get alone. None has tiers or a tap.
+  /// Passes one token in each of several sessions of one model, whose weights are read once for all whose caches are of
+  /// one type. Each gets the bits that it would get alone. None has tiers or a tap.
   /// @param runs  [R]  of one sequence each
   /// @param next  [R]
   static void advance_each(std::span<session* const> runs,
                            std::span<const token_id> next) requires(!zoomr::tiered_placement<Placement>) {
-    for (std::size_t first = 0; first < runs.size(); first += tokens_alike) {
-      const std::size_t count = std::min(tokens_alike, runs.size() - first);
-      std::visit(
-          [&]<class Cache>(const Cache&) { pass_each<Cache>(runs.subspan(first, count), next.subspan(first, count)); },
-          runs.front()->cache_);
-    }
+    advance_alike<cache_type>(runs, next);
+    advance_alike<grouped_type>(runs, next);
   }
 
   /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.
@@ -265,6 +261,9 @@ class session {
   index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
   template <class Cache>
   index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
+  // Those that have such a cache.
+  template <class Cache>
+  static void advance_alike(std::span<session* const> runs, std::span<const token_id> next);
   template <class Cache>
   static void pass_each(std::span<session* const> runs, std::span<const token_id> next);
 
@@ -446,6 +445,20 @@ struct steps_in_rows {
     return {of.data() + static_cast<std::ptrdiff_t>(i) * heads * dims, {1, heads, dims}};
   }
 };
+
+template <class Placement, class T>
+template <class Cache>
+void session<Placement, T>::advance_alike(std::span<session* const> runs, std::span<const token_id> next) {
+  std::vector<session*> alike;
+  std::vector<token_id> passed;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (std::holds_alternative<Cache>(runs[i]->cache_)) alike.push_back(runs[i]), passed.push_back(next[i]);
+  }
+  for (std::size_t first = 0; first < alike.size(); first += tokens_alike) {
+    const std::size_t count = std::min(tokens_alike, alike.size() - first);
+    pass_each<Cache>(std::span(alike).subspan(first, count), std::span(passed).subspan(first, count));
+  }
+}
 
 template <class Placement, class T>
 template <class Cache>

@@ -223,9 +223,9 @@ class Perplexity(unittest.TestCase):
         self.assertEqual(len(own), len(some))
         self.assertNotEqual([row["bits"] for row in own], [row["bits"] for row in some])
         for all_heads, few in zip(own, some):
-            self.assertLess(few["bytes"]["details"], all_heads["bytes"]["details"] / 2)
+            self.assertLess(few["details"], all_heads["details"] / 2)
         for arguments, says in ((("--heads", 8), "8 leave none that streams"), ((), "--heads is required"),
-                                (("--heads", 2, "--context", 256), "more than 256 tokens"),
+                                (("--heads", 2, "--recent", 0), "--recent"),
                                 (("--heads", 2, "--with", self.text), "not valid JSON")):
             done = find(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV heads that stream: how they are found, the file, and a model that decodes so.
 #include <doctest/doctest.h>
+#include <zoomr/core/threads/thread_pool.hpp>
 
 #include <algorithm>  // std::max
 #include <cmath>      // std::exp
@@ -157,6 +158,21 @@ TEST_CASE("a model decodes with KV heads that stream, which hold few pages and c
   CHECK(run.attended_mean() == doctest::Approx(all / static_cast<double>((tokens - prompt) * kv_heads)));
   CHECK(run.policy_stats() == run.stats());
   CHECK(complaint([&] { run.cache(); }).find("KV heads that stream need a cache of their own") != std::string::npos);
+
+  // Beside a session whose KV heads are alike each gets what it gets alone.
+  session plain(alike, zoomr::presets::full, 1, static_cast<index_t>(tokens), {});
+  session some(streams, zoomr::presets::full, 1, static_cast<index_t>(tokens), {});
+  session<>* const both[] = {&plain, &some};
+  for (session<>* const one : both) one->prompt(0, std::span(ids).first(prompt));
+  std::vector<float> of_plain, of_some;
+  for (std::size_t t = prompt; t < tokens; ++t) {
+    const token_id next[] = {ids[t], ids[t]};
+    session<>::advance_each(both, next);
+    of_plain.insert(of_plain.end(), plain.logits().begin(), plain.logits().end());
+    of_some.insert(of_some.end(), some.logits().begin(), some.logits().end());
+  }
+  CHECK(of_plain == full);
+  CHECK(of_some == decoded(streams, ids, prompt));
 
   heads.recent = static_cast<index_t>(tokens);  // which is everything
   model wide = load(heads);
