@@ -124,7 +124,7 @@ class Output(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump({"layers": 2, "kv_heads": 2, "retrieval": [[1, 0]], "sinks": 2, "recent": 14}, file)
             file.flush()
-            text = ("--model", LLAMA, "--prompt", "= ; " * 30, "--max-tokens", 12)
+            text = ("--model", LLAMA, "--prompt", "= ; " * 90, "--max-tokens", 12)
             done = run(*text, "--streaming", file.name)
             self.assertRegex(done.stderr, r"note: at the end retrieval heads hold [0-9.]+ KiB, streaming heads [0-9.]+ KiB")
             held = json.loads(run(*text, "--streaming", file.name, "--json").stdout)["runs"][0]
