@@ -116,6 +116,10 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
                  "layers that read the choice of an earlier one, as zoomr-eval anchors learns them; for policies that "
                  "choose for each layer or head")
       ->check(file_name());
+  app.add_option("--streaming", given.voters.streaming,
+                 "KV heads that keep what is far back, by the policy, as zoomr-eval streaming finds them; all others "
+                 "keep the first tokens and the last ones, of which the file says how many")
+      ->check(file_name());
   app.add_option("--storage", given.storage,
                  "of keys and values, and how many bits it takes for a number: " + bits_of_storage(offered_storage{}))
       ->check(CLI::IsMember(storage_names(offered_storage{})))
@@ -194,6 +198,11 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   if (given.deal > 0 && !given.mpi) fail("--deal: it is for --mpi, whose processes share out the tokens");
   if (given.mpi && given.deal == 0 && !given.voters.anchors.empty())
     fail("--mpi, --anchors: a file of anchors names KV heads of all ranks");
+  if (!given.voters.streaming.empty()) {
+    if (given.mpi) fail("--mpi, --streaming: a file of KV heads names those of all ranks");
+    if (!given.voters.anchors.empty()) fail("--anchors, --streaming: anchors need a cache for all KV heads of a layer");
+    if (!given.report_file.empty()) fail("--report, --streaming: a page shows KV heads that keep the same");
+  }
   if (given.mpi && given.chat && given.chat_file.empty())
     fail("--mpi, --chat: name a file, since what is typed comes to one process alone");
   if (given.chat && given.on_device()) fail("--chat: on a device there are no later turns");

@@ -244,6 +244,8 @@ model_config read_config(const std::filesystem::path& directory) {
 void expect_layers_alike(const model_config& c, const std::string& who) {
   if (c.family == "gemma3")
     fail(who, ": layers of Gemma 3 differ, and need a cache for each kind, on the host and without tiers");
+  if (!c.streaming.retrieval.empty())
+    fail(who, ": KV heads that stream need a cache of their own, on the host and without tiers");
 }
 
 }  // namespace decode

@@ -51,6 +51,12 @@ struct layer_tables {
   std::vector<zoomr::index_t> kv_heads;  // [layers, kv_heads]
 };
 
+/// KV heads of two kinds, and what the second one keeps.
+struct streaming_heads {
+  std::vector<bool> retrieval;           // [layers, kv_heads]  false: it streams; empty: all are of one kind
+  zoomr::index_t sinks = 0, recent = 0;  // tokens that those which stream keep
+};
+
 struct model_config {
   std::string family;            // llama, qwen2, qwen3, gemma3
   std::size_t vocab = 0;         // rows of the embedding; may exceed the tokenizer's size
@@ -83,6 +89,7 @@ struct model_config {
   std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
   voter_bounds bounds;        // of their posterior
   layer_tables anchors;
+  streaming_heads streaming;
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
   std::size_t layers_in_window() const {
@@ -107,10 +114,10 @@ model_config parse_config(const json& text, const std::string& where);
 model_config read_config_file(const std::filesystem::path& file);
 model_config read_config(const std::filesystem::path& directory);
 
-/// For what gives all layers one cache, or knows no scale but 1/√head_dim.
+/// For what gives all layers and KV heads one cache, or knows no scale but 1/√head_dim.
 ///
 /// @param who  begins the complaint
-/// @throws     input_error for Gemma 3
+/// @throws     input_error for Gemma 3, and where some KV heads stream
 void expect_layers_alike(const model_config& c, const std::string& who);
 
 }  // namespace decode

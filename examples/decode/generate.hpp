@@ -21,6 +21,7 @@
 #include "recording.hpp"
 #include "report.hpp"
 #include "session.hpp"
+#include "table.hpp"
 #include "tokenizer.hpp"
 #include "trace_writer.hpp"
 
@@ -305,6 +306,13 @@ run_report generate(job& work, const policy_choice& choice, session<Placement, T
       tell("note: " + of_run(work, choice) + "attended tokens and memory are of " + std::to_string(parts->own_heads()) +
            " of " + std::to_string(work.config.heads) + " heads, those of the first rank");
     }
+  }
+  if (run.streams()) {
+    const zoomr::byte_count far = run.bytes_of(retrieval_group).total(), near = run.bytes_of(streaming_group).total();
+    report.more["streaming"] = {{"retrieval_bytes", far}, {"streaming_bytes", near}};
+    if (!work.given.json)
+      tell("note: " + of_run(work, choice) + "at the end retrieval heads hold " + kib(far) + " KiB, streaming heads " +
+           kib(near) + " KiB");
   }
   if (recorded) recorded->add_to(*work.page, work.words, report);
   return report;

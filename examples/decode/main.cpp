@@ -133,6 +133,7 @@ void expect_files_apart(const options& given, const std::vector<policy_choice>& 
   files.reads("--chat", given.chat_file);
   files.reads("--voters", voters_file(given.directory, given.voters));
   files.reads("--anchors", given.voters.anchors);
+  files.reads("--streaming", given.voters.streaming);
   files.writes("--report", given.report_file);
   for (const policy_choice& choice : all) {
     files.writes("--dump-logits", name_for_run(given.logits_file, all.size(), choice));

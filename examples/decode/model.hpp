@@ -47,6 +47,8 @@ class model {
 
   /// The same of whose choice layers read.
   void set_anchors(layer_tables anchors) { config_.anchors = std::move(anchors); }
+  /// The same of which KV heads stream.
+  void set_streaming(streaming_heads heads) { config_.streaming = std::move(heads); }
 
   /// One pass over packed tokens.
   ///

@@ -8,10 +8,11 @@
 #include <zoomr/core/function_ref.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/kv_cache.hpp>
+#include <zoomr/policy/compose.hpp>
 #include <zoomr/policy/placement/tiered.hpp>
 #include <zoomr/presets/full.hpp>
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::count, std::max, std::min
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
@@ -22,6 +23,7 @@
 #include "attention_tap.hpp"
 #include "input_error.hpp"
 #include "model.hpp"
+#include "streaming.hpp"
 #include "voters.hpp"
 
 namespace decode {
@@ -50,7 +52,8 @@ inline std::vector<zoomr::token_span> spans_in(std::span<const zoomr::token_span
 
 /// One for all policies of a placement: it is compiled once for each, in session.cpp.
 ///
-/// The policy is for all layers but those with a sliding window, which attend to all that is in their window.
+/// The policy is for all layers but those with a sliding window, which attend to all that is in their window. Where the
+/// model's config says that some KV heads stream, it is for the others alone.
 /// @tparam T  in which keys and values are stored
 template <class Placement = zoomr::placement, class T = float>
 class session {
@@ -87,7 +90,8 @@ class session {
                           [&policy](const zoomr::shape& model, const zoomr::config& limits) -> cache_type {
                             return zoomr::kv_cache<Policy, T>(model, policy, limits);
                           })) {
-    if constexpr (requires { policy.placement.frees_unreachable; }) frees_ = policy.placement.frees_unreachable;
+    frees_ = streams_;
+    if constexpr (requires { policy.placement.frees_unreachable; }) frees_ |= policy.placement.frees_unreachable;
     pins_question_ = policy.zone.question > 0;
   }
   session(const session&) = delete;
@@ -143,18 +147,14 @@ class session {
     pass(items, 0, false);
   }
 
-  /// Passes one token in each of several sessions of one model, whose weights are read once for all of them. Each gets
-  /// the bits that it would get alone. None has tiers or a tap.
+  /// Passes one token in each of several sessions of one model, whose weights are read once for all whose caches are of
+  /// one type. Each gets the bits that it would get alone. None has tiers or a tap.
   /// @param runs  [R]  of one sequence each
   /// @param next  [R]
   static void advance_each(std::span<session* const> runs,
                            std::span<const token_id> next) requires(!zoomr::tiered_placement<Placement>) {
-    for (std::size_t first = 0; first < runs.size(); first += tokens_alike) {
-      const std::size_t count = std::min(tokens_alike, runs.size() - first);
-      std::visit(
-          [&]<class Cache>(const Cache&) { pass_each<Cache>(runs.subspan(first, count), next.subspan(first, count)); },
-          runs.front()->cache_);
-    }
+    advance_alike<cache_type>(runs, next);
+    advance_alike<grouped_type>(runs, next);
   }
 
   /// Passes tokens that are known already, in one step; then `logits(s, t)` are those of each.
@@ -201,11 +201,22 @@ class session {
     return stats(s).attended_mean(shape_here(net_.config(), net_.config().layers, parts_));
   }
 
-  /// Of the layers that the policy is for, alone.
+  /// Of the layers that the policy is for, alone, with the KV heads there that stream.
   zoomr::statistics policy_stats(index_t s = 0) const {
     if (std::holds_alternative<cache_type>(cache_)) return stats(s);
     const auto& groups = std::get<grouped_type>(cache_);
-    return groups.group(0).stats(groups.in_group(at(s), 0));
+    const auto of_group = [&](index_t g) { return groups.group(g).stats(groups.in_group(at(s), g)); };
+    zoomr::statistics sum = of_group(0);
+    if (streams_) sum.add_layers(of_group(streaming_group));
+    return sum;
+  }
+  /// Some KV heads stream.
+  bool streams() const { return streams_; }
+  /// Of the KV heads of one kind.
+  /// @pre  streams()
+  zoomr::memory_use bytes_of(kv_head_group g, index_t s = 0) const {
+    const auto& groups = std::get<grouped_type>(cache_);
+    return groups.group(g).bytes(groups.in_group(at(s), g));
   }
   /// Of the heads, which several ranks have; nullptr: all are here.
   const head_parts* parts() const { return parts_; }
@@ -243,6 +254,9 @@ class session {
   /// @param open  the policy's cache
   static any_cache cache_for(const model_config& c, const head_parts* parts, zoomr::config limits, bool asks_voters,
                              zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open);
+  /// The same where some KV heads stream.
+  static grouped_type cache_of_kinds(const model_config& c, zoomr::config limits,
+                                     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open);
   static zoomr::shape shape_here(const model_config& c, std::size_t layers, const head_parts* parts) {
     return parts == nullptr ? shape_of(c, layers) : parts->own(shape_of(c, layers));
   }
@@ -250,12 +264,16 @@ class session {
   index_t pass(std::span<const zoomr::step_item> items, index_t first, bool every);
   template <class Cache>
   index_t pass(Cache& cache, std::span<const zoomr::step_item> items, index_t first, bool every);
+  // Those that have such a cache.
+  template <class Cache>
+  static void advance_alike(std::span<session* const> runs, std::span<const token_id> next);
   template <class Cache>
   static void pass_each(std::span<session* const> runs, std::span<const token_id> next);
 
   model& net_;
   std::size_t chunk_;           // tokens of a prompt that pass together
   index_t draft_;               // tokens that `follow` passes at once
+  bool streams_;                // some KV heads
   bool frees_ = false;          // pages that no query reaches
   bool pins_question_ = false;  // zones.question of the policy is more than 0
   head_parts* parts_;
@@ -275,7 +293,12 @@ session(model&, const Policy&, index_t, index_t, std::span<const zoomr::token_cl
 template <class Placement, class T>
 session<Placement, T>::session(model& net, index_t chunk, index_t draft, index_t sequences, head_parts* parts,
                                any_cache cache)
-    : net_(net), chunk_(static_cast<std::size_t>(chunk)), draft_(draft), parts_(parts), cache_(std::move(cache)) {
+    : net_(net),
+      chunk_(static_cast<std::size_t>(chunk)),
+      draft_(draft),
+      streams_(!net.config().streaming.retrieval.empty()),
+      parts_(parts),
+      cache_(std::move(cache)) {
   const auto open = [](auto& in) { return in.open(); };
   for (index_t s = 0; s < sequences; ++s) sequences_.push_back(std::visit(open, cache_));
   logits_.resize(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(draft) * net.config().vocab);
@@ -293,12 +316,13 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
   std::vector<float> voters, frequencies;
   if (asks_voters) {
     voters = policy_voters(c), frequencies = voter_frequencies(c);
-    const auto heads = static_cast<index_t>(c.heads);
+    const auto heads = static_cast<index_t>(c.streaming.retrieval.empty() ? c.heads : c.heads / c.kv_heads);
     limits.voters = {voters.data(), {static_cast<index_t>(voters.size()) / heads, heads}};
     limits.voter_keys = c.voter_keys;
     limits.rotary.frequencies = zoomr::view<const float>(frequencies);
     c.bounds.set_in(limits);
   }
+  if (!c.streaming.retrieval.empty()) return cache_of_kinds(c, limits, open);
   const layer_tables anchors = policy_anchors(c);
   if (!anchors.layers.empty()) {
     const auto layers = static_cast<index_t>(anchors.layers.size()), kv_heads = static_cast<index_t>(c.kv_heads);
@@ -314,6 +338,35 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
   groups.push_back(
       zoomr::kv_cache<decltype(all_in_window), T>(shape_here(c, with_window, parts), all_in_window, limits));
   return grouped_type(std::move(groups), std::vector<index_t>(c.windows.begin(), c.windows.end()));
+}
+
+template <class Placement, class T>
+typename session<Placement, T>::grouped_type session<Placement, T>::cache_of_kinds(
+    const model_config& c, zoomr::config limits,
+    zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
+  if (!c.anchors.layers.empty()) fail("streaming: anchors need a cache for all KV heads of a layer");
+  if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
+  const std::vector<index_t> group_of = kv_head_groups(c);
+  const auto kv_heads = static_cast<index_t>(c.kv_heads), layers = static_cast<index_t>(c.layers);
+  const auto shape_in = [&](kv_head_group g) {
+    zoomr::shape one = shape_of(c, c.layers);
+    one.layers = static_cast<index_t>(std::count(group_of.begin(), group_of.end(), g));
+    one.heads = one.group(), one.kv_heads = 1;
+    return one;
+  };
+  std::vector<cache_type> groups;
+  groups.push_back(open(shape_in(retrieval_group), limits));
+  limits.voters = {};
+  auto streaming = zoomr::compose(zoomr::zones{.sinks = c.streaming.sinks, .recent = c.streaming.recent}, Placement{});
+  if constexpr (requires { streaming.placement.frees_unreachable = true; })
+    streaming.placement.frees_unreachable = true;
+  groups.push_back(zoomr::kv_cache<decltype(streaming), T>(shape_in(streaming_group), streaming, limits));
+  if (c.window > 0) {
+    limits.logits.window = static_cast<index_t>(c.window);
+    auto all_in_window = with_placement(zoomr::presets::full, Placement{});
+    groups.push_back(zoomr::kv_cache<decltype(all_in_window), T>(shape_in(window_group), all_in_window, limits));
+  }
+  return grouped_type(std::move(groups), zoomr::view<const index_t, 2>(group_of.data(), {layers, kv_heads}));
 }
 
 template <class Placement, class T>
@@ -396,6 +449,20 @@ struct steps_in_rows {
     return {of.data() + static_cast<std::ptrdiff_t>(i) * heads * dims, {1, heads, dims}};
   }
 };
+
+template <class Placement, class T>
+template <class Cache>
+void session<Placement, T>::advance_alike(std::span<session* const> runs, std::span<const token_id> next) {
+  std::vector<session*> alike;
+  std::vector<token_id> passed;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (std::holds_alternative<Cache>(runs[i]->cache_)) alike.push_back(runs[i]), passed.push_back(next[i]);
+  }
+  for (std::size_t first = 0; first < alike.size(); first += tokens_alike) {
+    const std::size_t count = std::min(tokens_alike, alike.size() - first);
+    pass_each<Cache>(std::span(alike).subspan(first, count), std::span(passed).subspan(first, count));
+  }
+}
 
 template <class Placement, class T>
 template <class Cache>

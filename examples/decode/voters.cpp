@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "voters.hpp"
 
-#include <span>     // std::span
-#include <utility>  // std::move
+#include <algorithm>  // std::none_of
+#include <utility>    // std::move
 
 #include "anchors.hpp"
 #include "input_error.hpp"
 #include "json_file.hpp"
+#include "streaming.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -51,16 +52,20 @@ model_config read_config_with_voters(const std::filesystem::path& directory, con
     c.voters = std::move(learnt.weights), c.bounds = learnt.bounds;
   }
   if (!given.anchors.empty()) c.anchors = read_anchors(given.anchors, c);
+  if (!given.streaming.empty()) c.streaming = read_streaming(given.streaming, c);
   return c;
 }
 
 std::vector<float> policy_voters(const model_config& c) {
   if (c.voters.empty()) fail("this policy asks heads that vote: name their weights, --voters FILE");
   std::vector<float> weights;
-  for (std::size_t layer = 0; layer < c.layers; ++layer) {
-    const auto of_layer = std::span(c.voters).subspan(layer * c.heads, c.heads);
-    if (!c.has_window(layer)) weights.insert(weights.end(), of_layer.begin(), of_layer.end());
+  const auto& retrieval = c.streaming.retrieval;
+  for (std::size_t i = 0; i < c.voters.size(); ++i) {
+    const bool streams = !retrieval.empty() && !retrieval[i / (c.heads / c.kv_heads)];
+    if (!c.has_window(i / c.heads) && !streams) weights.push_back(c.voters[i]);
   }
+  if (!retrieval.empty() && std::none_of(weights.begin(), weights.end(), [](float weight) { return weight > 0; }))
+    fail("this policy asks heads that vote, and none of them reads a retrieval head");
   return weights;
 }
 

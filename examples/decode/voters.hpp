@@ -25,11 +25,12 @@ struct learnt_voters {
 ///         and finite, and bounds that cannot be
 learnt_voters read_voters(const std::filesystem::path& file, const model_config& c);
 
-/// What a command line says of the heads that vote, and of layers that read another one's choice.
+/// What a command line says of the heads that vote, of layers that read another one's choice, and of heads that stream.
 struct voter_options {
   std::string file;               // of their weights; empty: voters.json beside the model, if it is there
   std::string keys = "as_cache";  // in what the keys that they read are kept: also q8_0
   std::string anchors;            // file of these layers; empty: each layer chooses
+  std::string streaming;          // file of the KV heads that do not stream; empty: all are of one kind
 };
 
 /// Of their weights, if there is such a file.
@@ -38,9 +39,9 @@ std::string voters_file(const std::filesystem::path& directory, const voter_opti
 /// The config of a checkpoint, with the tables that are meant, if there are any.
 model_config read_config_with_voters(const std::filesystem::path& directory, const voter_options& given);
 
-/// Weights of the layers that a policy is for: all but those with a sliding window.
-/// @return [layers without a window, heads]
-/// @throws input_error  no head has a weight
+/// Weights of what a policy is for: layers without a sliding window, and of their KV heads those that do not stream.
+/// @return [layers without a window, heads], or [retrieval heads, query heads of each]
+/// @throws input_error  no head has a weight, or none of these
 std::vector<float> policy_voters(const model_config& c);
 
 }  // namespace decode

@@ -59,6 +59,11 @@ class grouped_device_cache {
     table_->make_room(sequences);
   }
 
+  // What follows compiles nowhere, and says why.
+  explicit grouped_device_cache(view<const index_t, 2>, Caches&...) {
+    static_assert(count == 0, "grouped_device_cache: its groups have whole layers; a table of KV heads is the host's");
+  }
+
   index_t groups() const { return count; }
   index_t layers() const { return table_->layers(); }
   grouped_layer place(index_t layer) const { return table_->place(layer); }

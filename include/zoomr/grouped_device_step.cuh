@@ -120,7 +120,7 @@ class grouped_device_step {
   // work(step, layer) in the group that has this layer. What a group's types cannot take is refused there.
   template <class Work>
   void in_layer(const char* call, index_t layer, Work work) {
-    layers_->in_layer(call, layer, [&](grouped_layer at) {
+    layers_->in_layer(call, layer, [&](grouped_layer at, const detail::layer_rows&) {
       index_t g = 0;
       const auto in_turn = [&](auto& in) {
         if (g++ == at.group) work(in, at.layer);

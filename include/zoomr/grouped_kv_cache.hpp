@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L6. One cache for a model whose layers differ: groups of layers, each with a shape, a policy and capacities of its
-// own, and sequences and steps that go through all of them.
+// L6. One cache for a model whose layers, or KV heads, differ: groups of them, each with a shape, a policy and
+// capacities of its own, and sequences and steps that go through all of them.
 #pragma once
 
 #include <zoomr/cache/host/editing/group_edit.hpp>
@@ -30,6 +30,17 @@ namespace zoomr::inline v0 {
 /// Calls are those of `any_kv_cache`, with layers of the model. What differs between groups is read from one group:
 /// `cache.group(g).slots(cache.in_group(seq, g))`. A policy counts only the layers of its group: `zones.dense_layers`
 /// too, and a choice for all layers is one for all of these.
+///
+/// Groups may have KV heads in place of layers: retrieval heads, which keep what is read far back, and streaming heads
+/// with a window, whose pages go back to the pool. Each KV head is a layer of its group then, in ascending order of
+/// layers and KV heads: the group's shape has so many layers, one KV head, and the query heads that read it. Tables of
+/// its config, and what counts layers in its policy, are by these.
+///
+/// @code
+///   // [layers, KV heads]  0: a retrieval head; 1: a streaming head
+///   grouped_kv_cache<bfloat16> cache(std::move(groups), view<const index_t, 2>(group_of.data(), {layers, kv_heads}));
+/// @endcode
+/// @source  DuoAttention, arXiv:2410.10819; RazorAttention, arXiv:2407.15891
 template <class T = float, class Placement = placement>
 class grouped_kv_cache {
  public:
@@ -40,6 +51,10 @@ class grouped_kv_cache {
   /// @param group_of  [layers of the model]  the group of each; within a group they are in ascending order
   /// @throws precondition_error if a group has other layers than in the table, or is in use
   grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of);
+  /// @param group_of  [layers of the model, KV heads]  that of each KV head; -1 behind them where a layer has fewer
+  /// @throws precondition_error as above, also if a group's shape has several KV heads, or if groups that share a layer
+  ///         differ in the rest of their shapes, or in config.half_queries
+  grouped_kv_cache(std::vector<cache_type> groups, view<const index_t, 2> group_of);
   grouped_kv_cache(grouped_kv_cache&& other) noexcept;
   grouped_kv_cache& operator=(grouped_kv_cache&& other) noexcept;
   ~grouped_kv_cache();
@@ -48,6 +63,7 @@ class grouped_kv_cache {
   index_t groups() const { return count(); }
   index_t layers() const { return table().layers(); }
   grouped_layer place(index_t layer) const { return table().place(layer); }
+  grouped_layer place(index_t layer, index_t kv_head) const { return table().place(layer, kv_head); }
   const cache_type& group(index_t g) const;
   /// The handle of the sequence within a group: for calls of `group(g)`.
   sequence in_group(sequence seq, index_t g) const;
@@ -128,8 +144,10 @@ class grouped_kv_cache {
   static constexpr const char* no_pages =
       pool_type::owns_pages ? nullptr : "begin: each group has a block table of its own: hand over `tables`";
 
+  grouped_kv_cache(std::vector<cache_type>&& groups, detail::layer_groups table_of);
+  void expect_alike_in_layers() const;
   void expect_unused(sequence seq) const;
-  // The first section of a saved sequence: which group each layer is in.
+  // The first section of a saved sequence: which group each layer, or KV head, is in.
   template <class Archive>
   void group_table(Archive& archive) const;
   template <class Turn>
@@ -146,6 +164,7 @@ class grouped_kv_cache {
     detail::grouped_steps<T, Placement> steps;
   };
 
+  const char (&magic() const)[8] { return table().by_kv_head() ? detail::kv_head_groups_magic : detail::groups_magic; }
   detail::layer_groups& table() const { return core_->steps.groups; }
   index_t count() const { return table().groups(); }
   cache_type& at(index_t g) const { return core_->groups[static_cast<std::size_t>(g)]; }

@@ -3,12 +3,20 @@
 namespace zoomr::inline v0 {
 
 template <class T, class Placement>
-grouped_kv_cache<T, Placement>::grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of) {
-  ZOOMR_EXPECTS(!groups.empty(), "groups: a cache needs at least one");
-  const auto count = static_cast<index_t>(groups.size());
-  core_ = std::make_unique<core>(core{std::move(groups), {{count, group_of}, {}, {}}});
+grouped_kv_cache<T, Placement>::grouped_kv_cache(std::vector<cache_type> groups, view<const index_t> group_of)
+    : grouped_kv_cache(std::move(groups), detail::layer_groups(static_cast<index_t>(groups.size()), group_of)) {}
+
+template <class T, class Placement>
+grouped_kv_cache<T, Placement>::grouped_kv_cache(std::vector<cache_type> groups, view<const index_t, 2> group_of)
+    : grouped_kv_cache(std::move(groups), detail::layer_groups(static_cast<index_t>(groups.size()), group_of)) {
+  expect_alike_in_layers();
+}
+
+template <class T, class Placement>
+grouped_kv_cache<T, Placement>::grouped_kv_cache(std::vector<cache_type>&& groups, detail::layer_groups table_of)
+    : core_(std::make_unique<core>(core{std::move(groups), {std::move(table_of), {}, {}}})) {
   index_t sequences = unlimited;
-  for (index_t g = 0; g < count; ++g) {
+  for (index_t g = 0; g < count(); ++g) {
     const auto& group = *at(g).core_;
     const index_t layers = table().layers_in(g);
     ZOOMR_EXPECTS(layers == group.sizes.model.layers, "groups: the shape of group " + std::to_string(g) + " has " +
@@ -19,7 +27,24 @@ grouped_kv_cache<T, Placement>::grouped_kv_cache(std::vector<cache_type> groups,
   }
   table().make_room(sequences);
   core_->steps.takes_part.resize(static_cast<std::size_t>(sequences));
-  core_->steps.group_steps.reserve(static_cast<std::size_t>(count));
+  core_->steps.group_steps.reserve(static_cast<std::size_t>(count()));
+}
+
+template <class T, class Placement>
+void grouped_kv_cache<T, Placement>::expect_alike_in_layers() const {
+  table().each_place([&](index_t layer, grouped_layer place) {
+    const auto& in = *at(place.group).core_;
+    const auto& first = *at(table().place(layer, 0).group).core_;
+    shape expected = first.sizes.model;
+    expected.layers = in.sizes.model.layers;
+    ZOOMR_EXPECTS(
+        in.sizes.model.kv_heads == 1,
+        "groups: the table is one of KV heads, each of which is a layer of its group: but the shape of group " +
+            std::to_string(place.group) + " has " + std::to_string(in.sizes.model.kv_heads) + " KV heads");
+    ZOOMR_EXPECTS(in.sizes.model == expected && in.limits.half_queries == first.limits.half_queries,
+                  "groups: the KV heads of layer " + std::to_string(layer) +
+                      " are in groups that differ in the shape of a KV head, or in config.half_queries");
+  });
 }
 
 template <class T, class Placement>
@@ -148,7 +173,7 @@ void grouped_kv_cache<T, Placement>::save(sequence seq, byte_sink& to) {
   const index_t id = expect_open(seq);
   for (index_t g = 0; g < count(); ++g) at(g).expect_unused(handle(id, g));
   detail::sink_of_part part(to);
-  detail::section_writer out(&part, detail::groups_magic);
+  detail::section_writer out(&part, magic());
   group_table(out);
   out.finish();
   each([&](cache_type& in, index_t g) { in.save(handle(id, g), part); });
@@ -159,20 +184,24 @@ template <class T, class Placement>
 template <class Archive>
 void grouped_kv_cache<T, Placement>::group_table(Archive& archive) const {
   archive.section("groups", [&] {
-    bool same = !Archive::reads || archive.left() == layers() * static_cast<byte_count>(sizeof(index_t));
-    for (index_t layer = 0; same && layer < layers(); ++layer) {
-      index_t group = place(layer).group;
+    const view<const grouped_layer> places = table().places();
+    bool same = !Archive::reads || archive.left() == places.size() * static_cast<byte_count>(sizeof(index_t));
+    for (index_t i = 0; same && i < places.size(); ++i) {
+      index_t group = places[i].group;
       archive.number(group);
-      same = group == place(layer).group;
+      same = group == places[i].group;
     }
-    if (!same) detail::refuse_file("the file's layers are in other groups than those of this cache");
+    if (!same) {
+      detail::refuse_file(std::string("the file's ") + (table().by_kv_head() ? "KV heads" : "layers") +
+                          " are in other groups than those of this cache");
+    }
   });
 }
 
 template <class T, class Placement>
 byte_count grouped_kv_cache<T, Placement>::save_bytes(sequence seq) {
   const index_t id = expect_open(seq);
-  detail::section_writer counted(nullptr, detail::groups_magic);
+  detail::section_writer counted(nullptr, magic());
   group_table(counted);
   byte_count bytes = counted.bytes();
   each([&](cache_type& in, index_t g) { bytes += in.save_bytes(handle(id, g)); });
@@ -183,7 +212,9 @@ template <class T, class Placement>
 sequence grouped_kv_cache<T, Placement>::load(byte_source& from, view<const view<const index_t>> tables) {
   expect_idle();
   if (tables.size() > 0) expect_extents("load: tables are", tables, {{count()}});
-  detail::section_reader in(from, detail::groups_magic, "saved sequence of groups of layers");
+  detail::section_reader in(
+      from, magic(),
+      table().by_kv_head() ? "saved sequence of groups of KV heads" : "saved sequence of groups of layers");
   group_table(in);
   const auto load_group = [&](cache_type& to, index_t g, sequence) {
     return to.load(from, tables.size() > 0 ? tables[g] : view<const index_t>{});

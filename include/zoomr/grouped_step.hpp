@@ -33,6 +33,9 @@ struct grouped_steps {
 /// `grouped_kv_cache::begin`. Everything is as of `step`, of which it makes one in each group: layers are those of the
 /// model, tokens are packed alike in all of them, and a layer's arrays have the shape of its group. The sentence of a
 /// failure names the group; a layer in it is counted as the group counts.
+///
+/// Where the groups have KV heads, a call goes through those of its layer one after the other: each reads its rows of
+/// the layer's arrays, which have all heads of the model, and writes its own; nothing is copied.
 template <class T, class Placement>
 class grouped_step : private detail::mistaken_arrays {
  public:
@@ -79,7 +82,11 @@ class grouped_step : private detail::mistaken_arrays {
   template <class Number, class Visit>
   void list_slots(index_t layer, view<Number, 3> queries, Visit visit) requires(!pool_of<Placement, T>::may_fail) {
     const view<const Number, 3> const_queries = queries;
-    in_layer("list_slots", layer, [&](step_type& in, index_t own) { in.list_slots(own, const_queries, visit); });
+    in_layer("list_slots", layer, [&](step_type& in, index_t own, const detail::layer_rows& rows) {
+      const shape& model = in.core_->sizes.model;
+      in.list_slots(own, rows.of_heads("list_slots: queries are", const_queries, model),
+                    [&](const slots_read& read) { visit(rows.in_model(read, model)); });
+    });
   }
   template <class Number>
   void observe(index_t layer, view<Number, 3> queries);
@@ -111,7 +118,7 @@ class grouped_step : private detail::mistaken_arrays {
 
   template <class Work>
   void in_each(Work work);
-  // work(step, layer) in the group that has this layer.
+  // work(step, layer, rows) in each group that has this layer, or KV heads of it.
   template <class Work>
   void in_layer(const char* call, index_t layer, Work work);
 
@@ -155,12 +162,14 @@ auto grouped_step<T, Placement>::group(index_t g) const -> const step_type& {
 template <class T, class Placement>
 template <class Number>
 void grouped_step<T, Placement>::append(index_t layer, view<const Number, 3> keys, view<const Number, 3> values) {
-  in_layer("append", layer, [&](step_type& in, index_t own) { in.append(own, keys, values); });
+  in_layer("append", layer, [&](step_type& in, index_t own, const detail::layer_rows& rows) {
+    in.append(own, rows.of_kv_head("append: keys are", keys), rows.of_kv_head("append: values are", values));
+  });
 }
 
 template <class T, class Placement>
 void grouped_step<T, Placement>::append(index_t layer) requires(!pool_of<Placement, T>::owns_pages) {
-  in_layer("append", layer, [&](step_type& in, index_t own) {
+  in_layer("append", layer, [&](step_type& in, index_t own, const detail::layer_rows&) {
     if constexpr (!pool_of<Placement, T>::owns_pages) in.append(own);  // clang up to 15: as of any_kv_cache::tiers
   });
 }
@@ -169,14 +178,20 @@ template <class T, class Placement>
 template <class Number>
 void grouped_step<T, Placement>::attend(index_t layer, view<const Number, 3> queries, view<Number, 3> out,
                                         view<float, 2> lse) {
-  in_layer("attend", layer, [&](step_type& in, index_t own) { in.attend(own, queries, out, lse); });
+  in_layer("attend", layer, [&](step_type& in, index_t own, const detail::layer_rows& rows) {
+    const shape& model = in.core_->sizes.model;
+    in.attend(own, rows.of_heads("attend: queries are", queries, model), rows.of_heads("attend: out is", out, model),
+              rows.of_heads("attend: lse is", lse, model));
+  });
 }
 
 template <class T, class Placement>
 template <class Number>
 void grouped_step<T, Placement>::observe(index_t layer, view<Number, 3> queries) {
   const view<const Number, 3> const_queries = queries;
-  in_layer("observe", layer, [&](step_type& in, index_t own) { in.observe(own, const_queries); });
+  in_layer("observe", layer, [&](step_type& in, index_t own, const detail::layer_rows& rows) {
+    in.observe(own, rows.of_heads("observe: queries are", const_queries, in.core_->sizes.model));
+  });
 }
 
 template <class T, class Placement>
@@ -241,8 +256,9 @@ template <class T, class Placement>
 template <class Work>
 void grouped_step<T, Placement>::in_layer(const char* call, index_t layer, Work work) {
   any();
-  steps_->groups.in_layer(
-      call, layer, [&](grouped_layer at) { work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer); });
+  steps_->groups.in_layer(call, layer, [&](grouped_layer at, const detail::layer_rows& rows) {
+    work(steps_->group_steps[static_cast<std::size_t>(at.group)], at.layer, rows);
+  });
 }
 
 template <class T, class Placement>

@@ -120,6 +120,27 @@ class Output(unittest.TestCase):
         self.assertEqual(notes(plain, "--json"), [])
         self.assertEqual(notes(thought), [])
 
+    def test_heads_that_stream_hold_little(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"layers": 2, "kv_heads": 2, "retrieval": [[1, 0]], "sinks": 2, "recent": 14}, file)
+            file.flush()
+            text = ("--model", LLAMA, "--prompt", "= ; " * 90, "--max-tokens", 12)
+            done = run(*text, "--streaming", file.name)
+            self.assertRegex(done.stderr, r"note: at the end retrieval heads hold [0-9.]+ KiB, streaming heads [0-9.]+ KiB")
+            held = json.loads(run(*text, "--streaming", file.name, "--json").stdout)["runs"][0]
+            self.assertLess(held["streaming"]["streaming_bytes"], 3 * held["streaming"]["retrieval_bytes"] / 2)
+            several = json.loads(run(*text, "--streaming", file.name, "--json", "--turn", " ; ;").stdout)["runs"][0]
+            self.assertGreater(len(several["tokens"]), 12)
+            for arguments, says in ((("--device", "cuda"), "KV heads that stream need a cache of their own"),
+                                    (("--report", "/dev/null"), "--report, --streaming"),
+                                    (("--mpi",), "--mpi, --streaming"),
+                                    (("--anchors", "a.json"), "--anchors, --streaming"),
+                                    (("--trace-pages", "/dev/null"), "KV heads that stream"),
+                                    (("--tiers", "host=1MiB,file=/tmp:1GiB"), "KV heads that stream")):
+                refused = run(*text, "--streaming", file.name, *arguments)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+                self.assertIn(says, refused.stderr)
+
     def test_tiers_change_nothing_but_where_details_lie(self):
         for policy in ("zoomr_mass", "quest", "sentence_voters"):
             with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", suffix=".json") as voters:

@@ -198,6 +198,42 @@ class Perplexity(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(says, done.stderr)
 
+    def test_heads_stream_that_do_not_look_far_back(self):
+        file, voters = os.path.join(self.folder.name, "streaming.json"), self.write(
+            "voters.json", json.dumps({"layers": 4, "heads": 4, "weights": [[1, 3, 2.0]]}))
+
+        def find(*arguments):
+            return started("streaming", "--model", BYTES, "--text", self.text, "--context", 300, "--passages", 2,
+                           "--recent", 28, "--out", file, *arguments)
+
+        def found():
+            with open(file) as f:
+                return json.load(f)
+        done = find("--heads", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("of the retrieval heads are those of the other passages, too.", done.stdout)
+        plain = found()["retrieval"]
+        self.assertEqual(len(plain), 2)
+        find("--heads", 2, "--repeated", "--with", voters)
+        self.assertIn([1, 1], found()["retrieval"])
+        self.assertEqual([found()[name] for name in ("layers", "kv_heads", "sinks", "recent")], [4, 2, 4, 28])
+        document = json.loads(self.measure("--policies", f"full,full+streaming={file}", "--json"))
+        own, some = ([row for row in document["rows"] if row["settings"] == settings]
+                     for settings in ("", f"streaming={file}"))
+        self.assertEqual(len(own), len(some))
+        self.assertNotEqual([row["bits"] for row in own], [row["bits"] for row in some])
+        for all_heads, few in zip(own, some):
+            self.assertLess(few["details"], all_heads["details"] / 2)
+        for arguments, says in ((("--heads", 8), "8 leave none that streams"), ((), "--heads is required"),
+                                (("--heads", 2, "--recent", 0), "--recent"),
+                                (("--heads", 2, "--with", self.text), "not valid JSON")):
+            done = find(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(says, done.stderr)
+        self.write("voters.json", json.dumps({"layers": 4, "heads": 4, "weights": [[1, 3, 2.0], [2, 0, 1.0]]}))
+        self.assertIn("--heads: 1 are fewer than the 2 that the heads of --with read",
+                      find("--heads", 1, "--with", voters).stderr)
+
     def test_rows_on_file_are_not_measured_again(self):
         rows, table = os.path.join(self.folder.name, "rows"), os.path.join(self.folder.name, "table.csv")
         kept = ("--resume", rows, "--csv", table, "--json")
@@ -248,6 +284,7 @@ class Perplexity(unittest.TestCase):
         refused("--policies", "full+zones.recent=3", says="takes no settings")
         refused("--policies", f"full+anchors={self.text}", says="takes no settings")
         refused("--policies", f"exact+anchors={self.text}", says="not valid JSON")
+        refused("--policies", f"full+streaming={self.text}", says="not valid JSON")
         refused("--delimiters", "nonsense", says="nonsense")
         refused("--resume", self.text, says="is the same file, and would be lost")
         refused("--resume", self.write("prose.txt", "No JSON."), says="not valid JSON")

@@ -2,7 +2,7 @@
 #include "captured.hpp"
 
 #include <algorithm>  // std::binary_search, std::max, std::min, std::nth_element, std::sort
-#include <cmath>      // std::exp, std::llround
+#include <cmath>      // std::llround
 #include <cstdint>    // std::int64_t
 #include <numeric>    // std::iota
 
@@ -68,28 +68,6 @@ double captured_shares::share(index_t anchor, index_t layer, const captured_shar
   return sum / kv_heads_;
 }
 
-namespace {
-
-// The softmax of one query over the tokens up to its own.
-// @param weights  [tokens]  out
-void attend(const float* query, zoomr::view<const float, 3> keys, index_t kv_head, float scale,
-            std::span<float> weights) {
-  const index_t dims = keys.extent(2);
-  float largest = -zoomr::infinity;
-  for (std::size_t t = 0; t < weights.size(); ++t) {
-    const float* const key = keys[static_cast<index_t>(t)][kv_head].data();
-    float product = 0;
-    for (index_t d = 0; d < dims; ++d) product += query[d] * key[d];
-    weights[t] = product * scale;
-    largest = std::max(largest, weights[t]);
-  }
-  double sum = 0;
-  for (float& weight : weights) sum += weight = std::exp(weight - largest);
-  for (float& weight : weights) weight = static_cast<float>(weight / sum);
-}
-
-}  // namespace
-
 void captured_shares::add(const perplexity::prefill& prompt, std::span<const index_t> layers, const exact_rule& rule,
                           index_t tokens, index_t stride) {
   const auto length = static_cast<index_t>(prompt.tokens());
@@ -99,15 +77,13 @@ void captured_shares::add(const perplexity::prefill& prompt, std::span<const ind
     queries_ += 1;
     for (index_t l = 0; l < layers_; ++l) {
       const index_t layer = layers[static_cast<std::size_t>(l)];
-      const auto queries = prompt.last_queries(layer), keys = prompt.keys(layer);
-      const index_t group = queries.extent(1) / kv_heads_;
+      const index_t group = prompt.last_queries(layer).extent(1) / kv_heads_;
       std::vector<float> weights(context * static_cast<std::size_t>(group));
       for (index_t g = 0; g < kv_heads_; ++g) {
         const auto row = [&](index_t h) {
           return std::span(weights).subspan(static_cast<std::size_t>(h) * context, context);
         };
-        for (index_t h = 0; h < group; ++h)
-          attend(queries[queries.extent(0) - 1 - back][g * group + h].data(), keys, g, prompt.scale(), row(h));
+        for (index_t h = 0; h < group; ++h) prompt.attend_from(layer, g * group + h, back, row(h));
         chosen[static_cast<std::size_t>(l * kv_heads_ + g)] = rule.chosen(weights, context);
         for (index_t lane = 0; lane < (l + 1) * kv_heads_; ++lane) {
           double sum = 0;

@@ -194,6 +194,38 @@ CLI::App* add_anchors(CLI::App& app, anchors::options& given) {
   return command;
 }
 
+CLI::App* add_streaming(CLI::App& app, streaming::options& given) {
+  CLI::App* command = app.add_subcommand(
+      "streaming", "which KV heads look far back, and which can keep the last tokens alone: a file for --streaming");
+  const auto natural = number_in(1, zoomr::config::most_tokens);
+  command->add_option("--model", given.directory, "directory of a checkpoint")->required()->check(file_name());
+  command->add_option("--text", given.texts, "files of long text")->required()->check(file_name());
+  command->add_option("--heads", given.heads, "KV heads that do not stream")->required()->transform(natural);
+  command->add_option("--context", given.context, "tokens of a passage")->transform(natural)->capture_default_str();
+  command
+      ->add_option("--passages", given.passages,
+                   "of each text; what is said of the heads is measured on every second one, which they were not found "
+                   "on")
+      ->transform(number_in(2, 1 << 20))
+      ->capture_default_str();
+  command->add_flag("--repeated", given.repeated,
+                    "the second half of a passage is its first half once more, so that heads which look for what came "
+                    "after the same words look far back");
+  command->add_option("--sinks", given.sinks, "first tokens that a streaming head keeps")
+      ->transform(number_in(0, zoomr::config::most_tokens))
+      ->capture_default_str();
+  command->add_option("--recent", given.recent, "last tokens that it keeps")->transform(natural)->capture_default_str();
+  command
+      ->add_option("--with", given.voters,
+                   "weights of heads that vote, voters.json: the KV heads that they read do not stream in any case")
+      ->check(file_name());
+  command->add_option("--seed", given.seed, "of the places of the passages")
+      ->transform(seed_number())
+      ->capture_default_str();
+  command->add_option("--out", given.out, "file to write, as --streaming of zoomr-decode reads it")->check(file_name());
+  return command;
+}
+
 /// Policies, and the weights of the heads that vote under them.
 void add_contenders(CLI::App* command, std::vector<std::string>& policies, std::vector<std::string>& voters) {
   command
@@ -334,6 +366,7 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
   const CLI::App* const text = add_perplexity(app, said.of_perplexity);
   const CLI::App* const heads = add_heads(app, said.of_heads);
   const CLI::App* const layers = add_anchors(app, said.of_anchors);
+  const CLI::App* const kinds = add_streaming(app, said.of_streaming);
   const CLI::App* const found = add_retrieval(app, said.of_retrieval);
   const CLI::App* const forms = add_forms(app, said.of_forms);
   const CLI::App* const texts = add_traces(app, said.of_traces);
@@ -345,14 +378,16 @@ std::optional<int> read_command_line(int argc, const char* const* argv, command_
     if (wrong.get_exit_code() == 0) return app.exit(wrong);
     fail(wrong.what());
   }
-  for (auto* const names : {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts,
-                            &said.of_anchors.texts, &said.of_retrieval.of.texts, &said.of_retrieval.voters,
-                            &said.of_forms.scene.texts, &said.of_forms.voters, &said.of_traces.voters})
+  for (auto* const names :
+       {&said.of_ledger.checkpoints, &said.of_perplexity.texts, &said.of_heads.of.texts, &said.of_anchors.texts,
+        &said.of_streaming.texts, &said.of_retrieval.of.texts, &said.of_retrieval.voters, &said.of_forms.scene.texts,
+        &said.of_forms.voters, &said.of_traces.voters})
     *names = listed_files(*names);
   if (text->parsed()) said.asked = measurement::perplexity;
   if (heads->parsed()) said.asked = measurement::heads;
   if (!said.of_heads.forms.empty() && heads->count("--tasks") == 0) said.of_heads.of.tasks.clear();
   if (layers->parsed()) said.asked = measurement::anchors;
+  if (kinds->parsed()) said.asked = measurement::streaming;
   if (found->parsed()) said.asked = measurement::retrieval;
   if (forms->parsed()) said.asked = measurement::forms;
   if (texts->parsed()) said.asked = measurement::traces;

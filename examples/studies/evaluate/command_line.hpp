@@ -11,11 +11,12 @@
 #include "../retrieval/heads.hpp"
 #include "../retrieval/retrieval.hpp"
 #include "../speed/speed.hpp"
+#include "../streaming/streaming.hpp"
 #include "../traces/traces.hpp"
 
 namespace decode::evaluate {
 
-enum class measurement { ledger, perplexity, heads, anchors, retrieval, forms, traces, speed };
+enum class measurement { ledger, perplexity, heads, anchors, retrieval, forms, traces, speed, streaming };
 
 struct command_line {
   measurement asked = measurement::ledger;
@@ -23,6 +24,7 @@ struct command_line {
   perplexity::options of_perplexity;
   retrieval::heads_options of_heads;
   anchors::options of_anchors;
+  streaming::options of_streaming;
   retrieval::options of_retrieval;
   retrieval::forms_options of_forms;
   traces::options of_traces;

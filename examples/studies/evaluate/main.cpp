@@ -17,6 +17,7 @@ int run(int argc, char** argv) {
   if (said.asked == measurement::forms) retrieval::run(said.of_forms);
   if (said.asked == measurement::traces) traces::run(said.of_traces);
   if (said.asked == measurement::speed) speed::run(said.of_speed);
+  if (said.asked == measurement::streaming) streaming::run(said.of_streaming);
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "../../decode/named_files.hpp"
 #include "../../decode/output.hpp"
 #include "../../decode/progress.hpp"
+#include "../../decode/streaming.hpp"
 #include "../../decode/table.hpp"
 #include "../../decode/voters.hpp"
 #include "../../decode/weights.hpp"
@@ -32,6 +33,7 @@ struct task {
   std::string settings;  // as they were given
   bool adds_up = false;  // it must see the queries of the whole prompt
   layer_tables anchors;
+  streaming_heads streaming;
 };
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -46,15 +48,17 @@ std::vector<task> tasks_of(const options& given, const model_config& config) {
   bool used = given.settings.empty();
   for (const std::string& spec : given.policies) {
     policy_choice own = read_policy(spec);
-    const std::string anchors = take_setting(own, "anchors");
+    const std::string anchors = take_setting(own, "anchors"), streaming = take_setting(own, "streaming");
     if (own.name == "full" && (own.budget > 0 || !own.settings.empty() || !anchors.empty()))
-      fail(spec, ": full is what all others are compared with, and takes no settings");
-    task t{.choice = own, .settings = {}, .anchors = {}};
+      fail(spec, ": full is what all others are compared with, and takes no settings but streaming=FILE");
+    task t{.choice = own, .settings = {}, .anchors = {}, .streaming = {}};
     if (!anchors.empty()) t.anchors = read_anchors(anchors, config);
+    if (!streaming.empty()) t.streaming = read_streaming(streaming, config);
     auto& settings = t.choice.settings;
     if (own.name != "full") settings.insert(settings.begin(), given.settings.begin(), given.settings.end());
     t.settings = joined(settings);
-    if (!anchors.empty()) t.settings.append(t.settings.empty() ? "" : " ").append("anchors=").append(anchors);
+    for (const auto& [name, file] : {std::pair{"anchors=", &anchors}, {"streaming=", &streaming}})
+      if (!file->empty()) t.settings.append(t.settings.empty() ? "" : " ").append(name).append(*file);
     // Quest leaves its first two layers dense, which suits models with many
     if (own.name == "quest" && config.layers <= 4) settings.insert(settings.begin(), "zones.dense_layers=0");
     used = used || own.name != "full";
@@ -156,6 +160,7 @@ void measure(bench& on, const passage& p, index_t context, const std::string& la
           adds_up ? prefill::kept_queries::all : prefill::kept_queries::last);
     }
     on.net.set_anchors(t.anchors);
+    on.net.set_streaming(t.streaming);
     with_policy_or_control(t.choice, [&](const auto& policy) {
       progress bar(label + ": " + t.choice.name, scored.size());
       r.found = score_tokens(on.net, policy, *prompt, scored, on.classes.read_by(policy.segment),
@@ -171,7 +176,7 @@ void print_table(const std::vector<group>& groups) {
   table figures({"policy", "budget", "context", "passages", "bits/byte", "+-", "ppl/byte", "ppl/word", "beyond full %",
                  "+- ", "gap closed", "attended", "peak KiB", "tokens/s"});
   for (const group& g : groups) {
-    const bool compared = g.paired > 0 && g.task.policy != "full";
+    const bool compared = g.paired > 0 && !(g.task.policy == "full" && g.task.settings.empty());
     figures.add({g.task.policy + (g.task.settings.empty() ? "" : " " + g.task.settings),
                  g.task.budget > 0 ? std::to_string(g.task.budget) : "-", std::to_string(g.task.context),
                  std::to_string(g.passages), fixed(g.bits_per_byte.mean, 4), fixed(g.bits_per_byte.half_width, 4),

@@ -3,8 +3,8 @@
 
 #include <zoomr/math/products.hpp>
 
-#include <algorithm>  // std::equal, std::fill, std::max_element
-#include <cmath>      // std::sqrt
+#include <algorithm>  // std::equal, std::fill, std::max, std::max_element
+#include <cmath>      // std::exp, std::sqrt
 #include <numeric>    // std::iota
 
 #include <cblas.h>
@@ -124,6 +124,23 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
     passed(first + count);
   });
   weights_ = {};
+}
+
+void prefill::attend_from(index_t layer, index_t head, index_t back, std::span<float> weights) const {
+  const auto rows = keys(layer), kept = last_queries(layer);
+  const float* const query = kept[kept.extent(0) - 1 - back][head].data();
+  const index_t dims = rows.extent(2);
+  float largest = -zoomr::infinity;
+  for (std::size_t t = 0; t < weights.size(); ++t) {
+    const float* const key = rows[static_cast<index_t>(t)][head / shape_.group()].data();
+    float product = 0;
+    for (index_t d = 0; d < dims; ++d) product += query[d] * key[d];
+    weights[t] = product * scale_;
+    largest = std::max(largest, weights[t]);
+  }
+  double sum = 0;
+  for (float& weight : weights) sum += weight = std::exp(weight - largest);
+  for (float& weight : weights) weight = static_cast<float>(weight / sum);
 }
 
 template <class Cache>

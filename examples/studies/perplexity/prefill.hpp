@@ -53,6 +53,10 @@ class prefill {
   }
   /// Of query times key.
   float scale() const { return scale_; }
+  /// The softmax of one query over the tokens up to its own: that of the token `back` before the last.
+  /// @param weights  [P - back]  out
+  /// @pre   the query is kept
+  void attend_from(index_t layer, index_t head, index_t back, std::span<float> weights) const;
 
   /// Gives the prompt to an empty sequence, as if it had been passed there.
   /// @param cache  of all layers

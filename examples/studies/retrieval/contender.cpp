@@ -6,6 +6,7 @@
 
 #include "../../decode/anchors.hpp"
 #include "../../decode/input_error.hpp"
+#include "../../decode/streaming.hpp"
 #include "../../decode/table.hpp"
 #include "../../decode/voters.hpp"
 #include "controls.hpp"
@@ -63,9 +64,11 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
   const weight_tables tables = read_tables(files, c);
   std::vector<contender> all;
   for (const std::string& spec : specs) {
-    contender one{.spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}, .anchors = {}};
+    contender one{
+        .spec = spec, .choice = read_policy(spec), .voters = {}, .bounds = {}, .anchors = {}, .streaming = {}};
     const std::string name = take_setting(one.choice, "voters"), keys = take_setting(one.choice, "voter_keys");
     const std::string anchors = take_setting(one.choice, "anchors");
+    const std::string streaming = take_setting(one.choice, "streaming");
     expect_named(one.choice, spec);
     describe(one);
     if (!one.has_votes && !(name.empty() && keys.empty())) fail(spec, ": no heads vote under ", one.choice.name);
@@ -75,6 +78,7 @@ std::vector<contender> read_contenders(const std::vector<std::string>& specs, co
     one.voters = table->second.weights, one.bounds = table->second.bounds;
     if (keys == "q8_0") one.voter_keys = zoomr::voter_storage::q8_0;
     if (!anchors.empty()) one.anchors = read_anchors(anchors, c);
+    if (!streaming.empty()) one.streaming = read_streaming(streaming, c);
     all.push_back(std::move(one));
   }
   return all;

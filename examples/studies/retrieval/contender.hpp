@@ -5,6 +5,7 @@
 //   zoomr_voters+voters=notes           those of --voters notes=FILE
 //   zoomr_voters+voter_keys=q8_0        the keys that these heads read rounded to 8 bits
 //   exact@512+anchors=FILE              layers that read the choice of an earlier one (zoomr-eval anchors)
+//   full+streaming=FILE                 KV heads that keep the first tokens and the last ones (zoomr-eval streaming)
 #pragma once
 
 #include <string>  // std::string
@@ -18,13 +19,14 @@ namespace decode::retrieval {
 
 struct contender {
   std::string spec;           // as it was said
-  policy_choice choice;       // without what is said of voters and anchors
+  policy_choice choice;       // without what is said of voters, anchors and streaming heads
   bool has_votes = false;     // heads vote under it
   bool adds_up = false;       // attention counts since the prompt's first token: it must see the queries of all
   std::vector<float> voters;  // [layers, heads]  their weights; empty: unknown
   voter_bounds bounds;        // of their posterior
   zoomr::voter_storage voter_keys = zoomr::voter_storage::as_cache;
   layer_tables anchors;
+  streaming_heads streaming;
 
   /// What is measured depends on: "17 voters of weight 8.123, their keys in q8_0". Without votes it is empty.
   std::string voters_in_words() const;

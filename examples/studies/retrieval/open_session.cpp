@@ -9,6 +9,7 @@ opened_session open_session(model& net, const contender& policy, const control_f
                             const std::vector<index_t>& needed, index_t tokens, const class_tables& classes) {
   net.set_voters(policy.voters, policy.bounds, policy.voter_keys);
   net.set_anchors(policy.anchors);
+  net.set_streaming(policy.streaming);
   opened_session opened;
   with_named(policy.choice, controls.cut_as, needed, controls.zone, [&](const auto& named) {
     opened.one_row = named.aggregate.per == zoomr::scope::sequence;

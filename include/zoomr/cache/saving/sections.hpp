@@ -19,6 +19,7 @@ namespace zoomr::inline v0::detail {
 inline constexpr char sequence_magic[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q'};
 inline constexpr char groups_magic[] = {'z', 'o', 'o', 'm',
                                         'r', 'g', 'r', 'p'};  // one for each group of layers follows
+inline constexpr char kv_head_groups_magic[] = {'z', 'o', 'o', 'm', 'r', 'g', 'k', 'v'};
 inline constexpr std::uint64_t sequence_version = 11;
 
 /// Working memory of a writer or reader.

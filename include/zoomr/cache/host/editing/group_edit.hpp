@@ -31,9 +31,7 @@ class group_edit {
     parts_.reserve(turns_.size());
     if constexpr (turns) {
       for (turn_type& group_turn : turns_) group_turn.turn = &turn;
-      for (index_t layer = 0; layer < groups.layers(); ++layer) {
-        turns_[groups.place(layer).group].layers.push_back(layer);
-      }
+      groups.each_place([&](index_t layer, grouped_layer place) { turns_[place.group].layers.push_back(layer); });
     }
   }
   /// Group by group.
