@@ -48,8 +48,11 @@ struct attended_parts {
 ///
 /// With `own_summary` the summary tokens come with the details; at `level::summary` they come in any case.
 /// @cost  O(1), or O(log kept) where a KV lane has been compacted
+/// @param slots  slot_map, or ascending_slots where segments come in ascending order
+ZOOMR_CALLS_EITHER
+template <class Slots = const slot_map>
 ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, const selection_row& row,
-                                                 zone_bounds zone, bool own_summary, const slot_map& slots) {
+                                                 zone_bounds zone, bool own_summary, Slots& slots) {
   attended_parts parts;
   const level at = row.level_at(id);
   if (at == level::dropped || s.end <= zone.front || s.begin >= zone.back) return parts;
@@ -62,19 +65,34 @@ ZOOMR_HD constexpr attended_parts parts_attended(const segment& s, index_t id, c
   return parts;
 }
 
-/// Adds the slots that a query attends under `row`. `zone` is in positions, those of the query; `slots` is that of its
-/// KV lane.
-/// @param segments  [segments]  ascending; `out` needs room for 2 * segments + 2 ranges
-/// @cost  O(segments), or times O(log kept) where the KV lane has been compacted; allocates nothing
-inline void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary,
-                    const slot_map& slots, range_list& out) {
-  out.add({slots.slot_of(zone.begin), slots.slot_of(zone.front)});
-  for (index_t id = 0; id < segments.size(); ++id) {
+namespace detail {
+template <class Slots>
+void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary, Slots& slots,
+             range_list& out, const view<const index_t>* taken) {
+  const index_t front = slots.slot_of(zone.begin);
+  out.add({front, slots.slot_of(zone.front)});
+  const index_t count = taken != nullptr ? taken->size() : segments.size();
+  for (index_t i = 0; i < count; ++i) {
+    const index_t id = taken != nullptr ? (*taken)[i] : i;
     const attended_parts parts = parts_attended(segments[id], id, row, zone, own_summary, slots);
     out.add(parts.details);
     out.add(parts.summary);
   }
-  out.add({slots.slot_of(zone.back), slots.slot_of(zone.end)});
+  const index_t back = slots.slot_of(zone.back);
+  out.add({back, slots.slot_of(zone.end)});
+}
+}  // namespace detail
+
+/// Adds the slots that a query attends under `row`. `zone` is in positions, those of the query; `slots` is that of its
+/// KV lane.
+/// @param segments  [segments]  ascending; `out` needs room for 2 * segments + 2 ranges
+/// @param taken     those whose details `row` takes, ascending, where nothing else of segments is attended
+/// @cost  O(segments), or O(taken), and O(kept) where the KV lane has been compacted; allocates nothing
+inline void resolve(view<const segment> segments, const selection_row& row, zone_bounds zone, bool own_summary,
+                    const slot_map& slots, range_list& out, const view<const index_t>* taken = nullptr) {
+  if (slots.kept.size() == 0) return detail::resolve(segments, row, zone, own_summary, slots, out, taken);
+  ascending_slots ascending(slots);
+  detail::resolve(segments, row, zone, own_summary, ascending, out, taken);
 }
 
 }  // namespace zoomr::inline v0

@@ -190,7 +190,20 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     if (persists) log = 2 * (undo + 2) * (3 + selection_rows * (4 + exceptions)) + 4 * tokens;
   }
   const real query = layers * heads * dim * float_bytes;
-  const real row = segments + real{sizeof(zoomr::selection_row)};
+  // The index in 8 bits, in blocks of 16 segments, an offset and a step of each number; and what chooses by it. Then a
+  // row names what it takes, too.
+  real rounded = 0, listing = 0, row = segments + real{sizeof(zoomr::selection_row)};
+  if constexpr (Policy::selects && std::same_as<decltype(policy.aggregate), zoomr::pooled_score>) {
+    constexpr bool linear = zoomr::linear_scorer<decltype(policy.score)> &&
+                            std::same_as<zoomr::summary_number<decltype(policy.summarize)>, float>;
+    if (linear && policy.aggregate.per >= zoomr::scope::kv_head && segments >= 256) {
+      const real cells = summary / 4, listed = std::floor(segments / 8), blocks = std::ceil(segments / 16);
+      rounded = kv_lanes * (16 * blocks * cells + segments + 2 * cells * float_bytes + 2 * index_bytes);
+      listing = (group * cells * 1.5 + cells + 2 * group) * float_bytes + 18 * blocks * float_bytes +
+                segments * (16 + 2 * index_bytes) + listed * (3 * index_bytes + 9 + (cells + group) * float_bytes);
+      row += listed * index_bytes + 8;
+    }
+  }
   const real state_bytes = real{sizeof(zoomr::segment)} + real{sizeof(typename decltype(policy.segment)::state)};
   const real later_prompts = (tokens - 1) * real{sizeof(zoomr::token_range)};
   const real moved = (tokens + 2) * real{sizeof(zoomr::position_span)};
@@ -207,17 +220,6 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       cue = std::min<index_t>(policy.segment.longest, c.max_tokens);
     } else {
       cue_made += dim;  // one key
-    }
-  }
-  // The index in 8 bits, an offset and a step of each number; and the list of what a choice may take.
-  real rounded = 0, listing = 0;
-  if constexpr (Policy::selects && std::same_as<decltype(policy.aggregate), zoomr::pooled_score>) {
-    constexpr bool linear = zoomr::linear_scorer<decltype(policy.score)> &&
-                            std::same_as<zoomr::summary_number<decltype(policy.summarize)>, float>;
-    if (linear && policy.aggregate.per >= zoomr::scope::kv_head && segments >= 256) {
-      const real cells = summary / 4, listed = std::floor(segments / 8);
-      rounded = kv_lanes * (segments * (cells + 1) + 2 * cells * float_bytes + 2 * index_bytes);
-      listing = (listed * (group + cells) + (group + 1) * cells) * float_bytes + listed * (3 * index_bytes + 8);
     }
   }
   const bool within_kv_head =

@@ -115,12 +115,12 @@ struct cache_core {
     pending.reserve(settings.max_sequences);
     draft_choices.reserve(sizes.draft_choices);
     while (draft_choices.size() < sizes.draft_choices) {
-      draft_choices.emplace_back(sizes.selection_rows, sizes.most_segments);
+      draft_choices.emplace_back(sizes.selection_rows, sizes.most_segments, sizes.rounded_cells > 0);
     }
     room.take_spare(sizes, pool);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(sizes, policy, settings);
-      pending.emplace_back(policy.persists() ? sizes.selection_rows : 0, sizes.most_segments);
+      pending.emplace_back(policy.persists() ? sizes.selection_rows : 0, sizes.most_segments, sizes.rounded_cells > 0);
     }
   }
 

@@ -70,7 +70,7 @@ struct core_sizing {
         cut_states::bytes(sizes, limits, threads) + detail::half_queries::bytes(model, limits) +
         transformed_rows<number>::bytes(model, limits, transforms(limits)) +
         bounded_product({(policy.persists() ? limits.max_sequences : 0) + sizes.draft_choices, sizes.selection_rows,
-                         sizes.most_segments + static_cast<byte_count>(sizeof(selection_row))});
+                         selection::row_bytes(sizes.most_segments, sizes.rounded_cells > 0)});
     return use;
   }
   // A tiered pool gives its pages what the other arrays leave of the bytes of memory.

@@ -41,12 +41,13 @@ struct sequence_state : token_state {
   std::vector<index_t>
       kept;  // [KV lanes, most_kept]  kept positions before `compacted_end`, `kept_each` of each KV lane
   attention_sums received;
-  query_memory noted;          // of the tokens before tokens are evicted again
-  query_memory last_queries;   // of the last prompt's last tokens, in case they are observed at its end, or at another
-                               // one; or the voters' of the last tokens at any time, where a choice needs them
-  question_queries questions;  // the voters' of named questions, which score from farther back
-  key_masses masses;           // scores of the segments by these: a cache that only saves work
-  rounded_index rounded;       // the summaries in 8 bits, of policies that shortlist: another one
+  query_memory noted;           // of the tokens before tokens are evicted again
+  query_memory last_queries;    // of the last prompt's last tokens, in case they are observed at its end, or at another
+                                // one; or the voters' of the last tokens at any time, where a choice needs them
+  question_queries questions;   // the voters' of named questions, which score from farther back
+  key_masses masses;            // scores of the segments by these: a cache that only saves work
+  rounded_index rounded;        // the summaries in 8 bits, of policies that shortlist: another one
+  bool summary_tokens = false;  // of these: a segment has had a summary of tokens
   selection active_selection;
   selection_log log;
   query_memory queries;
@@ -63,7 +64,7 @@ struct sequence_state : token_state {
         questions(sizes.asked_heads(), sizes.question, limits.rollback_depth()),
         masses(sizes.heard, sizes.question, sizes.voters, sizes.most_segments),
         rounded(sizes.index_lanes, sizes.rounded_cells, sizes.most_segments),
-        active_selection(sizes.selection_rows, sizes.most_segments),
+        active_selection(sizes.selection_rows, sizes.most_segments, sizes.rounded_cells > 0),
         log(sizes.log_words),
         queries(sizes.model, sizes.query_parts, sizes.records) {
     heard = sizes.heard, turned = sizes.question;
@@ -77,6 +78,9 @@ struct sequence_state : token_state {
 
   /// Notes the summaries of an index lane in 8 bits, from `first` on.
   void round_summaries(const layout& sizes, index_t index_lane, index_t first) {
+    for (index_t id = first; id < segment_count(); ++id) {
+      summary_tokens = summary_tokens || segments[id].split < segments[id].end;
+    }
     rounded.renew(index_lane, reinterpret_cast<const float*>(summaries_of(sizes, index_lane)), first, segment_count());
   }
 
@@ -88,8 +92,8 @@ struct sequence_state : token_state {
   /// The table of the positions that a KV lane keeps, to be written.  [count]
   view<index_t> kept_positions(index_t kv_lane, index_t count) { return {kept.data() + kv_lane * most_kept, {count}}; }
 
-  /// Bytes in use, tables at their present length.
-  byte_count metadata_bytes(const layout& sizes) const {
+  /// Bytes in use, tables at their present length. Each pass counts them.
+  [[gnu::always_inline]] byte_count metadata_bytes(const layout& sizes) const {
     const auto bytes = [](index_t count, std::size_t each) { return count * static_cast<byte_count>(each); };
     return bytes(classes.size(), sizeof(token_class)) + bytes(later_prompts.size(), sizeof(token_range)) +
            bytes(moved.spans(), sizeof(position_span)) + bytes(pages.size(), sizeof(index_t)) +
@@ -98,7 +102,8 @@ struct sequence_state : token_state {
            sizes.observing_bytes(in_prompt()) +
            key_masses::bytes(sizes.heard + sizes.question, sizes.voters, segment_count()) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + segments.size()) +
-           log.bytes() + query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
+           (sizes.rounded_cells > 0 ? sizes.selection_rows * selection::list_bytes(segment_count()) : 0) + log.bytes() +
+           query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
   /// Bytes that one sequence may come to use; its counterpart for `kv_cache::bytes`.
@@ -112,7 +117,7 @@ struct sequence_state : token_state {
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
            sizes.observing_bytes(true) +
            key_masses::bytes(sizes.heard + sizes.question, sizes.voters, sizes.most_segments) +
-           std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + sizes.most_segments) +
+           std::int64_t{sizes.selection_rows} * selection::row_bytes(sizes.most_segments, sizes.rounded_cells > 0) +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);
   }
 
@@ -150,6 +155,7 @@ struct sequence_state : token_state {
   void forget_everything(const any_segmenter& segmenter) {
     forget_tokens(segmenter);
     active_selection.clear();
+    summary_tokens = false;
     log.clear();
     questions.forget(), masses.forget(), rounded.forget();
     stats = {};

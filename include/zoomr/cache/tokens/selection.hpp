@@ -23,27 +23,62 @@ class selection {
   selection() = default;
   selection(selection&&) = default;
   selection& operator=(selection&&) = default;
-  selection(index_t rows, index_t most_segments)
+  /// @param lists  choices name what they take (`take`)
+  selection(index_t rows, index_t most_segments, bool lists = false)
       : most_segments_(most_segments),
+        most_taken_(lists ? most_taken(most_segments) : 0),
         levels_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(most_segments)),
-        rows_(rows) {}
+        rows_(rows),
+        taken_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(most_taken_)),
+        lists_(static_cast<std::size_t>(lists ? rows : 0)) {}
+  /// Bytes of one row, and those of its list.
+  static byte_count row_bytes(index_t segments, bool lists) {
+    return static_cast<byte_count>(sizeof(selection_row)) + segments + (lists ? list_bytes(segments) : 0);
+  }
+  static byte_count list_bytes(index_t segments) {
+    return most_taken(segments) * static_cast<byte_count>(sizeof(index_t)) + static_cast<byte_count>(sizeof(list));
+  }
 
   index_t rows() const { return rows_.size(); }
   const selection_row& row(index_t r) const { return rows_[r]; }
+  /// The row has a list of the segments whose details are taken, ascending; all others are at their summary.
+  bool listed(index_t r) const { return most_taken_ > 0 && lists_[static_cast<std::size_t>(r)].known; }
+  /// @pre  listed(r)
+  view<const index_t> taken(index_t r) const {
+    return {taken_.data() + std::int64_t{r} * most_taken_, {lists_[static_cast<std::size_t>(r)].count}};
+  }
 
   /// Begins a new choice in row `r` over `segments` segments, without a cut; the caller fills in the levels, which
   /// still are those of the row before.
   /// @pre  segments <= most_segments
   selection_row& renew(index_t r, index_t segments) {
     selection_row& row = rows_[r];
+    if (most_taken_ > 0) lists_[static_cast<std::size_t>(r)].known = false;
     const auto offset = static_cast<std::int64_t>(r) * most_segments_;
     row = {view<level>(levels_.data() + offset, {segments}), -1, 0};
     return row;
   }
 
+  /// A new choice in row `r` over `segments` segments, which takes the details of `ids`, ascending, and no others.
+  /// @cost  O(ids), and those of the row's last choice, where that was such a one, too; else O(segments)
+  void take(index_t r, index_t segments, view<const index_t> ids, index_t cut_segment, index_t cut_tokens) {
+    const index_t before = rows_[r].levels.size();
+    const bool clears = listed(r) && before <= segments;
+    const view<const index_t> taken_before = clears ? taken(r) : view<const index_t>{};
+    selection_row& row = renew(r, segments);
+    for (const index_t id : taken_before) row.levels[id] = level::summary;
+    std::fill(row.levels.begin() + (clears ? before : 0), row.levels.end(), level::summary);
+    for (const index_t id : ids) row.take(id);
+    row.cut_segment = cut_segment, row.cut_tokens = cut_tokens;
+    if (most_taken_ == 0 || ids.size() > most_taken_) return;
+    std::copy(ids.begin(), ids.end(), taken_.begin() + std::int64_t{r} * most_taken_);
+    lists_[static_cast<std::size_t>(r)] = {true, ids.size()};
+  }
+
   /// One more segment in row `r`, at a level.
   selection_row& add(index_t r, level at) {
     selection_row& row = rows_[r];
+    if (most_taken_ > 0) lists_[static_cast<std::size_t>(r)].known = false;
     row.levels = {row.levels.data(), {row.levels.size() + 1}};
     row.levels[row.levels.size() - 1] = at;
     return row;
@@ -63,12 +98,24 @@ class selection {
   }
 
   /// Nothing has been chosen: each row is empty, so that any segment is at the level of its summary.
-  void clear() { std::fill(rows_.begin(), rows_.end(), selection_row{}); }
+  void clear() {
+    std::fill(rows_.begin(), rows_.end(), selection_row{});
+    std::fill(lists_.begin(), lists_.end(), list{});
+  }
 
  private:
+  struct list {
+    bool known = false;
+    index_t count = 0;
+  };
+  static index_t most_taken(index_t segments) { return segments / 8; }
+
   index_t most_segments_ = 0;
+  index_t most_taken_ = 0;     // in a list; 0: there are none
   std::vector<level> levels_;  // [rows, most_segments]
   table<selection_row> rows_;
+  std::vector<index_t> taken_;  // [rows, most_taken]
+  std::vector<list> lists_;     // [rows]
 };
 
 /// The choices made so far, newest last, in a bounded number of words: when it is full the oldest are dropped,

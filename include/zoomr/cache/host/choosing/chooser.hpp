@@ -134,20 +134,13 @@ class chooser {
   /// not these will be attended.
   /// @param zone   of the token that chooses, in positions
   /// @param slots  of the row's KV lane
-  /// @cost  O(segments), and O(kept) where a KV lane has been compacted
+  /// @cost  O(segments), and O(kept) where a KV lane has been compacted; none yet where `choose_listed` follows
   void begin(sequence_state& state, zone_bounds zone, const slot_map& slots) {
     segments_ = static_cast<index_t>(state.segments.size());
     room_used_ = zone.tokens(slots);
-    ascending_slots ascending(slots);
-    for (index_t id = 0; id < segments_; ++id) {
-      const segment& s = state.segments[static_cast<std::size_t>(id)];
-      const token_range details = between_zones(s.begin, s.split, zone, ascending);
-      const index_t left = details.size();
-      room_used_ += between_zones(s.split, s.end, zone, ascending).size();
-      if (!details_.empty()) details_[static_cast<std::size_t>(id)] = details;
-      tokens()[id] = left;
-      votes()[id] = left > 0 ? 0 : not_eligible;
-    }
+    offered_ = {state.segments, zone, slots};
+    counted_ = listed_ = false;
+    if (sizes_.rounded_cells == 0 || trace != nullptr || state.summary_tokens) count_tokens();
   }
 
   /// Scores the segments for some heads of one layer, each KV head on its own, and adds what they agree on.
@@ -169,16 +162,16 @@ class chooser {
     const view<const float, 2> all = gathers() ? exchange->gather(scores, about()) : scores;
     policy_.aggregate.add(all, weighed_tokens(), logits_of_scores(), votes(), order());
   }
-  /// The same for heads of one KV head, of whose segments those are scored that the choice may take; the others are not
-  /// eligible from here on.
+  /// Makes the choice of heads of one KV head, unless a trace wants all votes.
   /// @param rounded    of the KV lane
   /// @param summaries  [segments, head_dim, rows]
-  /// @return  false, with nothing added, where these are too many
-  bool add_shortlist(const head_queries& who, const rounded_lane& rounded, const float* summaries) {
-    if (rounded.segments == 0 || trace != nullptr) return false;
-    const view<float, 2> scores(scores_.data(), {who.last - who.first, segments_});
-    const view<const float, 2> queries = ask(who, {who.first, who.last});
-    return list_.score(queries, rounded, summaries, policy_.select.limits(room_used_), tokens(), scores, votes());
+  /// @return  false where too much would be scored: nothing is chosen, and `add` may follow
+  bool choose_listed(const head_queries& who, const rounded_lane& rounded, const float* summaries) {
+    if (trace != nullptr) return false;
+    listed_ = rounded.segments > 0 && list_.choose(ask(who, {who.first, who.last}), rounded, summaries,
+                                                   policy_.select.limits(room_used_), offered_);
+    if (!listed_ && !counted_) count_tokens();
+    return listed_;
   }
   /// The same for the voters among the heads of one layer, for each KV head that one of them reads.
   /// @param who    all heads of the layer
@@ -224,9 +217,10 @@ class chooser {
   /// Makes `row` of `into` from the votes. It begins with each segment at the level of its summary, or dropped if the
   /// zones want summaries of candidates alone and it has too few votes; the selector raises what it takes to details.
   /// @param before  the row that was active, for the statistics; it may be the one that is made
-  /// @cost  O(segments), and O(log segments) for each that the selector visits
+  /// @cost  O(segments), and O(log segments) for each that the selector visits; after `choose_listed`, O(taken)
   choice_counts finish(index_t position, index_t sequence, selection& into, index_t row, const selection_row& before) {
     if (exchange != nullptr && !exchange->gathers()) exchange->add_up(votes(), about());
+    if (listed_) return finish_listed(into, row, before);
     const votes_t least = policy_.aggregate.least;
     const votes_t least_of_candidates = policy_.aggregate.counts ? 1 : least;  // where votes add up, any one will do
     selection_row choice{{levels_.data(), {segments_}}};
@@ -285,6 +279,27 @@ class chooser {
   view<votes_t> votes() { return {votes_.data(), {segments_}}; }
   view<index_t> order() { return {order_.data(), {segments_}}; }
 
+  void count_tokens() {
+    counted_ = true;
+    ascending_slots ascending(offered_.slots);
+    for (index_t id = 0; id < segments_; ++id) {
+      const segment& s = offered_.segments[id];
+      const token_range details = between_zones(s.begin, s.split, offered_.zone, ascending);
+      const index_t left = details.size();
+      room_used_ += between_zones(s.split, s.end, offered_.zone, ascending).size();
+      if (!details_.empty()) details_[static_cast<std::size_t>(id)] = details;
+      tokens()[id] = left;
+      votes()[id] = left > 0 ? 0 : not_eligible;
+    }
+  }
+  choice_counts finish_listed(selection& into, index_t row, const selection_row& before) {
+    choice_counts counts;
+    counts.chosen = list_.taken().size();
+    for (const index_t id : list_.taken()) counts.zooms += before.level_at(id) != level::details ? 1 : 0;
+    into.take(row, segments_, list_.taken(), list_.cut_segment, list_.cut_tokens);
+    return counts;
+  }
+
   // Ranks once more, since the selector has used up the first ranking; the memory of the order is free again.
   void record(choice_record entry, const selection_row& row) {
     best_first best(segments_, by_votes{votes()}, order());
@@ -339,6 +354,9 @@ class chooser {
   votes_t none_ = 0;     // of a posterior: the class none
   votes_t entropy_ = 0;  // of a posterior
   bool unsure_ = false;
+  offered_segments offered_;
+  bool counted_ = false;              // tokens and votes are there
+  bool listed_ = false;               // the shortlist has made the choice
   std::vector<index_t> tokens_;       // [segments]  details between the zones
   std::vector<votes_t> votes_;        // [segments]
   std::vector<index_t> order_;        // [segments]  for rankings

@@ -76,7 +76,7 @@ class row_choices {
       const index_t lane = core_.anchors.index_lane(row.kv_lane);
       const rounded_lane rounded = state_.rounded.lane(lane, state_.segment_count());
       const auto* const summaries = reinterpret_cast<const float*>(state_.summaries_of(core_.sizes, lane));
-      if (chooser_.add_shortlist(row_queries, rounded, summaries)) return;
+      if (chooser_.choose_listed(row_queries, rounded, summaries)) return;
     }
     if (core_.policy.aggregate.weighs) {
       chooser_.add_voters(row_queries, core_.voters, workers_, score);

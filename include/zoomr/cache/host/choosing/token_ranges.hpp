@@ -17,6 +17,12 @@
 
 namespace zoomr::inline v0::detail {
 
+/// A row that is read.
+struct choice_place {
+  const selection& rows;
+  index_t row;
+};
+
 /// One token of an item, in one layer and pass. It holds references only, and is made for each token and layer.
 template <class Pool>
 struct layer_token {
@@ -64,13 +70,17 @@ struct layer_token {
   /// for another group of layers reads what the first has read: where each token chooses for itself, that is the choice
   /// made last.
   const selection_row& row_of(index_t head) const {
+    const choice_place place = choice_of(head);
+    return place.rows.row(place.row);
+  }
+  choice_place choice_of(index_t head) const {
     const scope per = core.policy.aggregate.per;
     const anchor_table::place source = core.anchors.source(layer, head);
     const index_t row = row_for(core.sizes.model, per, source.layer, source.head).row;
     const bool for_following = core.policy.persists() && item.chooses && position == item.last();
     const bool is_made = per == scope::sequence ? second_pass && item.chosen : for_following;
-    if (const selection* const kept = own_choice()) return kept->row(row);
-    return is_made ? core.pending[static_cast<std::size_t>(item.seq)].row(row) : state().active_selection.row(row);
+    if (const selection* const kept = own_choice()) return {*kept, row};
+    return {is_made ? core.pending[static_cast<std::size_t>(item.seq)] : state().active_selection, row};
   }
   /// Where each token chooses for itself: the rows of a token of a draft that are kept for later layers; nullptr: those
   /// of the item's last token are in the active selection.
@@ -169,12 +179,16 @@ class token_ranges {
     const any_policy& policy = token_.core.policy;
     const slot_map slots = token_.slots_of(kv_head);
     if (policy.selects) {
-      const selection_row& row = token_.row_of(head);
+      const choice_place place = token_.choice_of(head);
+      const selection_row& row = place.rows.row(place.row);
       if (row.everything()) {
         list.add(token_.seen_slots(kv_head));
         return list;
       }
-      resolve(token_.state().segments, row, token_.zone(), policy.zone.own_summary, slots, list);
+      const bool listed = place.rows.listed(place.row) && !token_.state().summary_tokens;
+      const view<const index_t> taken = listed ? place.rows.taken(place.row) : view<const index_t>{};
+      resolve(token_.state().segments, row, token_.zone(), policy.zone.own_summary, slots, list,
+              listed ? &taken : nullptr);
     } else {
       resolve(token_.state().segments, selection_row{}, token_.zone(), true, slots, list);
     }
