@@ -42,7 +42,7 @@ struct scene {
   index_t voters() const { return static_cast<index_t>(heads.size()); }
   std::vector<index_t> scoring() const {
     std::vector<index_t> positions;
-    token.scoring.each([&](index_t position) { positions.push_back(position); });
+    token.scoring.each([&](zoomr::detail::scoring_query query) { positions.push_back(query.position); });
     return positions;
   }
   token_range details(index_t id) const {
