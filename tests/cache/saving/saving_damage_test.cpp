@@ -248,6 +248,8 @@ TEST_CASE("what is wrong is named") {
   CHECK(changed("sums", 0, index_t{-1}) == memory + "it has sums of more slots than there are");
   CHECK(changed("sums", 0, index_t{3}) == memory + "its sums are of other slots");
   CHECK(changed("prompted", 0, index_t{3}) == memory + "its voters cannot be");
+  CHECK(changed("questions", 0, index_t{1}) == memory + "its questions cannot be");  // there are no voters
+  CHECK(changed("questions", 1, index_t{1}) == memory + "its questions cannot be");
   CHECK(changed("noted", 0, index_t{-1}) == memory + "positions of queries cannot be");
   CHECK(changed("noted", 0, index_t{46}) == memory + "positions of queries cannot be");
   CHECK(changed("noted", 1, index_t{46}) == memory + "positions of queries cannot be");
@@ -257,7 +259,7 @@ TEST_CASE("what is wrong is named") {
 
   saved_bytes bytes = whole;
   put_at(bytes, 8, std::uint64_t{2});
-  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 10");
+  CHECK(into.refuses(bytes) == "zoomr: load: the file's format has version 2, this library reads version 11");
   bytes[0] = 'Z';
   CHECK(into.refuses(bytes) == "zoomr: load: this is no saved sequence of zoomr");
   bytes = whole;
@@ -333,7 +335,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
                        bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
   };
   const saved_part policy = part_of(bytes, "policy");
-  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 10, 0, 0, 0, 0, 0, 0, 0};  // version
+  const unsigned char begin[] = {'z', 'o', 'o', 'm', 'r', 's', 'e', 'q', 11, 0, 0, 0, 0, 0, 0, 0};  // version
   const unsigned char of_model[] = {
       1,    0,    0,    0,    2,   0,   0,    0,    1, 0, 0, 0, 8, 0, 0,    0,     // shape
       8,    0,    0,    0,    0,   0,   0,    0,                                   // of values
@@ -357,7 +359,7 @@ TEST_CASE("the format is what docs/sequence_format.md says") {
   CHECK(kinds ==
         "model 84\npolicy " + std::to_string(policy.length) +
             "\ncounts 172\nclasses 80\nlater 4\nmoved 4\nkept 0\npage 516\npage 516\npage 260\nsums 4\nprompted 12\n"
-            "noted 8\nrecords 12\nchoices 4\n");
+            "questions 8\nnoted 8\nrecords 12\nchoices 4\n");
   CHECK(text_at(policy.begin + 8, 24) == "unsegmented\nkeep_all\nno_");
   const std::size_t counts = part_of(bytes, "counts").begin;
   const index_t expected[] = {40, prompt, 0, 0, 37, 0, 0, 0, prompt};

@@ -100,7 +100,7 @@ struct sequence_state : token_state {
            bytes(segments.size(), sizeof(segment) + sizes.state_bytes) +
            std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
            sizes.observing_bytes(in_prompt()) +
-           key_masses::bytes(sizes.heard + sizes.question, sizes.voters, segment_count()) +
+           (sizes.heard > 0 ? key_masses::bytes(sizes.heard + sizes.question, sizes.voters, segment_count()) : 0) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + segments.size()) +
            (sizes.rounded_cells > 0 ? sizes.selection_rows * selection::list_bytes(segment_count()) : 0) + log.bytes() +
            query_memory::bytes(sizes.model, sizes.query_parts, sizes.records);

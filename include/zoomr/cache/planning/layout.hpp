@@ -66,21 +66,22 @@ struct layout {
   shape model;
   index_t most_segments = 0;
   index_t summary_rows = 0;
-  index_t index_lanes = 0;     // KV lanes that have summaries, or whose keys a choice scores
-  index_t selection_rows = 0;  // of a selection
-  index_t query_parts = 0;     // 1 for sums of queries
-  index_t records = 1;         // of query memory
-  index_t draft_choices = 0;   // tokens of a step whose choices later layers read
-  index_t kept = 0;            // tokens that a KV lane keeps, at most; 0: none is ever evicted
-  index_t noted = 0;           // queries remembered until tokens are evicted again; 0: that is only after the prompt
-  index_t remembered = 0;      // last queries of a prompt that is still coming, for its end; where a choice reads
-                               // several, last queries at any time; 0: none
-  index_t heard = 0;           // last queries by which a choice is made, at most; 0: those of the token alone
-  index_t voters = 0;          // heads whose queries these are
-  index_t question = 0;        // tokens of a question farther back that score, turned; 0: none does
-  index_t key_lanes = 0;       // KV lanes of voters whose keys are kept beside the pages
-  bool rounded_keys = false;   // these are rounded to blocks of q8_0
-  index_t carried = 0;         // tokens whose attention adds up, of each query head; 0: it does not
+  index_t index_lanes = 0;        // KV lanes that have summaries, or whose keys a choice scores
+  index_t selection_rows = 0;     // of a selection
+  index_t query_parts = 0;        // 1 for sums of queries
+  index_t records = 1;            // of query memory
+  index_t draft_choices = 0;      // tokens of a step whose choices later layers read
+  index_t kept = 0;               // tokens that a KV lane keeps, at most; 0: none is ever evicted
+  index_t noted = 0;              // queries remembered until tokens are evicted again; 0: that is only after the prompt
+  index_t remembered = 0;         // last queries of a prompt that is still coming, for its end; where a choice reads
+                                  // several, last queries at any time; 0: none
+  index_t heard = 0;              // last queries by which a choice is made, at most; 0: those of the token alone
+  index_t voters = 0;             // heads whose queries these are
+  index_t question = 0;           // tokens of a question farther back that score, turned; 0: none does
+  byte_count question_bytes = 0;  // of their queries, of a sequence
+  index_t key_lanes = 0;          // KV lanes of voters whose keys are kept beside the pages
+  bool rounded_keys = false;      // these are rounded to blocks of q8_0
+  index_t carried = 0;            // tokens whose attention adds up, of each query head; 0: it does not
   std::int64_t log_words = 0;
   std::int64_t log_entry_words = 0;  // of the log, at most
   index_t rounded_cells = 0;         // numbers of a summary that the host keeps in 8 bits too; 0: it does not
@@ -187,8 +188,7 @@ struct layout {
   byte_count observing_bytes(bool in_prompt) const {
     const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
-           query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0) +
-           question_queries::bytes(asked_heads(), question, records - 1);
+           query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0) + question_bytes;
   }
 
   std::int64_t segment_summary() const { return std::int64_t{model.head_dim} * summary_rows; }  // numbers of a KV lane
@@ -249,6 +249,7 @@ struct layout {
         static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));
     if (sizes.rotary.frequencies.size() > 0 && policy.aggregate.question > 0)
       question = (std::min)(zones::unnamed_question, policy.zone.question);
+    question_bytes = question_queries::bytes(asked_heads(), question, sizes.rollback_depth());
   }
 
   // Segments of a row, at most, that are not at the level of a summary: those that are chosen, and where only

@@ -96,6 +96,15 @@ template <class Pool>
   });
 }
 
+/// Makes those of the first `count` tokens part of the sequence; what is kept of tokens that are gone goes.
+template <class Pool>
+[[gnu::cold, gnu::noinline]] void commit_question(const cache_core<Pool>& core, sequence_state& state,
+                                                  const planned_item& item, index_t count) {
+  question_queries& kept = state.questions;
+  kept.next(item.first);
+  each_named(core.step.first_tokens(item, count), kept.tokens(), [&](index_t t) { kept.commit(item.first + t); });
+}
+
 /// Remembers, until commit, the last queries [tokens of the item, heads, head_dim] of a chunk of a prompt in one layer:
 /// eviction may observe them at the prompt's end, which is still to come.
 template <class Pool>
@@ -124,11 +133,7 @@ void commit_queries(cache_core<Pool>& core, sequence_state& state, const planned
     }
   }
   state.remember_queries(item.first, known, core.sizes.remembered);
-  if (core.sizes.question == 0) return;
-  state.questions.next(item.first);
-  if (!item.prompt || !known) return;
-  each_named(core.step.first_tokens(item, accepted), state.questions.tokens(),
-             [&](index_t t) { state.questions.commit(item.first + t); });
+  if (core.sizes.question > 0) commit_question(core, state, item, item.prompt && known ? accepted : 0);
 }
 
 /// Lets the queries [tokens of the item, heads, head_dim] of a chunk of a later prompt update one layer, if the evictor
