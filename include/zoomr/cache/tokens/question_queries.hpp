@@ -15,7 +15,6 @@ namespace zoomr::inline v0::detail {
 /// in its place: who reads asks for tokens that there are.
 class question_queries {
  public:
-  question_queries() = default;
   /// @param heads   as of `layout::asked_heads`
   /// @param tokens  of a question that score, at most; 0: nothing is kept
   question_queries(const shape& heads, index_t tokens, index_t rollback_depth)

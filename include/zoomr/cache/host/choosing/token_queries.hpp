@@ -85,37 +85,33 @@ class token_queries {
   }
 
  private:
+  // Turns the queries of a question's last span, as far as they are kept, so that its last token is where the last
+  // prompt ends.
   [[gnu::cold, gnu::noinline]] void find_turned(query_positions& found) {
+    const view<const token_range> later = state_.ended_later_prompts();
+    const index_t end = later.size() > 0 ? later[later.size() - 1].last : state_.prompt_end;
+    const index_t last = state_.pins.named.last;
+    const index_t angle = state_.model_position(end - 1) - state_.model_position(last - 1);
+    const rotary_embedding& rotary = core_.limits.rotary;
+    const key_rotation rotation(rotary.frequencies, angle, rotary.which, rotary.first);
     token_range& question = found.question;
     const index_t first = question.first;
-    question.first = question.last;
-    while (question.first > first && has(state_.classes[question.first - 1], token_class::question) &&
-           state_.questions.find(question.first - 1).data() != nullptr)
-      --question.first;
+    for (question.first = question.last; question.first > first; --question.first) {
+      const index_t position = question.first - 1;
+      const view<float, 2> from = state_.questions.find(position), to = core_.turned_queries.at(position, 0, 0);
+      if (from.data() == nullptr || !has(state_.classes[position], token_class::question)) break;
+      copy_queries(from, to);
+      for (index_t voter = 0; voter < to.extent(0); ++voter) rotation(0, to[voter]);
+    }
     found.turned = question.size() > 0;
     if (!found.turned) return;
-    turn(question);
+    distance_ = end - last;
+    state_.masses.turn(distance_, angle);
     for (index_t t = found.last.last; t > found.last.first; --t) {
       const bool committed = t <= state_.tokens();
       const token_class of_token = committed ? state_.classes[t - 1] : core_.step.token(item_, t - 1).classes;
       if (has(of_token, token_class::message)) found.last.first = t - 1;
     }
-  }
-  // Turns the queries of a question, so that its last token is where the last prompt ends.
-  void turn(token_range question) {
-    const view<const token_range> later = state_.ended_later_prompts();
-    const index_t end = later.size() > 0 ? later[later.size() - 1].last : state_.prompt_end;
-    const index_t last = state_.pins.named.last;
-    distance_ = end - last;
-    const rotary_embedding& rotary = core_.limits.rotary;
-    const index_t angle = state_.model_position(end - 1) - state_.model_position(last - 1);
-    const key_rotation rotation(rotary.frequencies, angle, rotary.which, rotary.first);
-    for (index_t position = question.first; position < question.last; ++position) {
-      const view<float, 2> from = state_.questions.find(position), to = core_.turned_queries.at(position, 0, 0);
-      copy_queries(from, to);
-      for (index_t voter = 0; voter < to.extent(0); ++voter) rotation(0, to[voter]);
-    }
-    state_.masses.turn(distance_, angle);
   }
   // Where this token's record is in `core.draft_queries`, and its queries in `core.eviction_queries`.
   index_t record() const { return item_.draft + position_ - item_.first; }
