@@ -43,6 +43,7 @@ struct cache_settings {
   decode::policy_choice policy;
   std::vector<zoomr::token_class> classes;
   std::vector<float> voters;  // [layers, heads]
+  rope_table ropes;
 };
 
 /// A cache, and the step that is in progress.

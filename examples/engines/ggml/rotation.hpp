@@ -29,6 +29,7 @@ struct rope_table {
     if (at == ropes.size()) ropes.push_back(next);
     rope_of.push_back(at);
   }
+  const rope& at(zoomr::index_t layer) const { return ropes[rope_of[static_cast<std::size_t>(layer)]]; }
   /// Some layer's keys are rotated.
   bool known() const {
     for (const rope& each : ropes) {

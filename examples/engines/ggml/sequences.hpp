@@ -8,7 +8,6 @@
 #include <cstdint>    // std::int32_t
 #include <map>        // std::map
 #include <stdexcept>  // std::runtime_error
-#include <utility>    // std::move
 #include <vector>     // std::vector
 
 #include "cache.hpp"
@@ -47,7 +46,8 @@ struct held_sequence {
 /// cache is still the one that has said that it can, and the writing does not fail.
 class sequences {
  public:
-  sequences(cache& in, rope_table ropes) : cache_(in), ropes_(std::move(ropes)) {}
+  /// @param in, ropes  outlive this
+  sequences(cache& in, const rope_table& ropes) : cache_(in), ropes_(ropes) {}
 
   held_sequence* find(std::int32_t id) {
     const auto at = held_.find(id);
@@ -219,7 +219,7 @@ class sequences {
   }
 
   cache& cache_;
-  rope_table ropes_;
+  const rope_table& ropes_;
   std::map<std::int32_t, held_sequence> held_;
 };
 

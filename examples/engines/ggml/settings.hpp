@@ -18,32 +18,6 @@ std::vector<T> copied(const T* from, std::int64_t count) {
   return from == nullptr ? std::vector<T>{} : std::vector<T>(from, from + count);
 }
 
-/// @param threads  outlives the cache
-inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor threads) {
-  cache_settings s;
-  s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
-  if (const char* problem = s.model.problem()) throw refusal(problem);
-  s.limits.max_sequences = p.n_seq_max;
-  s.limits.max_tokens = p.n_ctx_seq;
-  s.limits.pool_tokens = p.n_ctx;
-  s.limits.max_batched_tokens = p.n_ubatch;
-  s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
-  s.limits.rollback_tokens = p.n_rollback;
-  s.limits.logits.soft_cap = p.logit_softcap;
-  s.limits.threads = threads;
-  s.windows = copied(p.window, p.n_layer);
-  s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
-  for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);
-  for (const std::uint8_t flags : copied(p.classes, p.n_vocab)) {
-    s.classes.push_back(static_cast<zoomr::token_class>(flags));
-  }
-  s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
-  s.limits.voters_unsure = p.voters_unsure;
-  s.limits.voters_none = p.voters_none;
-  s.limits.voters_none_slope = p.voters_none_slope;
-  return s;
-}
-
 /// @param name  of the parameter, for the refusal
 inline rope rope_of(const zoomr_ggml_rope& r, std::int32_t width, const std::string& name) {
   if (r.n_rot < 0 || r.n_rot % 2 != 0 || r.n_rot > width) {
@@ -71,6 +45,33 @@ inline rope_table ropes_of(const zoomr_ggml_params& p) {
                   : rope_of(p.layer_rope[layer], p.n_embd_head_k, "layer_rope[" + std::to_string(layer) + "]"));
   }
   return ropes;
+}
+
+/// @param threads  outlives the cache
+inline cache_settings settings_of(const zoomr_ggml_params& p, zoomr::executor threads) {
+  cache_settings s;
+  s.model = {p.n_layer, p.n_head, p.n_head_kv, p.n_embd_head_k, p.n_embd_head_v};
+  if (const char* problem = s.model.problem()) throw refusal(problem);
+  s.limits.max_sequences = p.n_seq_max;
+  s.limits.max_tokens = p.n_ctx_seq;
+  s.limits.pool_tokens = p.n_ctx;
+  s.limits.max_batched_tokens = p.n_ubatch;
+  s.limits.max_draft_tokens = (std::min)(p.n_draft, p.n_ubatch);
+  s.limits.rollback_tokens = p.n_rollback;
+  s.limits.logits.soft_cap = p.logit_softcap;
+  s.limits.threads = threads;
+  s.windows = copied(p.window, p.n_layer);
+  s.policy = {p.policy == nullptr ? "full" : p.policy, p.budget, {}};
+  for (std::int32_t i = 0; i < p.n_settings; ++i) s.policy.settings.emplace_back(p.settings[i]);
+  for (const std::uint8_t flags : copied(p.classes, p.n_vocab)) {
+    s.classes.push_back(static_cast<zoomr::token_class>(flags));
+  }
+  s.voters = copied(p.voters, std::int64_t{p.n_layer} * p.n_head);
+  s.ropes = ropes_of(p);
+  s.limits.voters_unsure = p.voters_unsure;
+  s.limits.voters_none = p.voters_none;
+  s.limits.voters_none_slope = p.voters_none_slope;
+  return s;
 }
 
 inline std::unique_ptr<cache> opened(const cache_settings& settings, int type) {

@@ -109,7 +109,10 @@ class typed_cache final : public cache {
       own.limits.logits.window = kinds.windows[group];
       if (kinds.windows[group] > 0) own.policy = {"full", 0, {"zones.question=" + question}};
       std::vector<float> voters = voters_of(settings, kinds, static_cast<index_t>(group));
-      if (!voters.empty()) own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
+      if (!voters.empty()) {
+        own.limits.voters = {voters.data(), {own.model.layers, own.model.heads}};
+        own.limits.rotary = rotary_in(settings, kinds, static_cast<index_t>(group));
+      }
       own.limits.classes = settings.classes;
       own.limits.max_draft_tokens = longest_whole(settings);
       opened.push_back(open_group<T>(own));
@@ -125,6 +128,17 @@ class typed_cache final : public cache {
       own.insert(own.end(), first, first + settings.model.heads);
     }
     return own;
+  }
+  // That of a group's layers; where they differ none is known.
+  static zoomr::rotary_embedding rotary_in(const cache_settings& settings, const layer_kinds& kinds, index_t group) {
+    const rope* found = nullptr;
+    for (index_t layer = 0; layer < settings.model.layers; ++layer) {
+      if (kinds.group_of[static_cast<std::size_t>(layer)] != group) continue;
+      const rope& own = settings.ropes.at(layer);
+      if (found != nullptr && !(own == *found)) return {};
+      found = &own;
+    }
+    return {view<const float>(found->frequencies), found->pairs};
   }
 
   index_t longest_whole_;

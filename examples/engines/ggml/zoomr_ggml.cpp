@@ -40,7 +40,7 @@ struct layer_node {
 
 struct zoomr_ggml {
   explicit zoomr_ggml(const zoomr_ggml_params& p)
-      : crew(p.n_threads), settings(settings_of(p, crew)), in(opened(settings, p.type_kv)), held(*in, ropes_of(p)) {
+      : crew(p.n_threads), settings(settings_of(p, crew)), in(opened(settings, p.type_kv)), held(*in, settings.ropes) {
     for (index_t layer = 0; layer < p.n_layer; ++layer) nodes.push_back({this, layer, 0.0f, 1.0f});
   }
 

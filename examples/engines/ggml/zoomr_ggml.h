@@ -94,7 +94,9 @@ typedef struct zoomr_ggml_params {
                           the most votes. -INFINITY (the default): there is no such class */
   float voters_none_slope; /* what ln of the number of segments that can be chosen takes off it; 0 by default */
 
-  zoomr_ggml_rope rope;              /* of all layers, for seq_add; n_rot 0: it is not known, and seq_add is refused */
+  zoomr_ggml_rope rope;              /* of all layers, for seq_add, and for heads that vote, by which a named question
+                                        before a long text scores from its end; n_rot 0: it is not known, and seq_add is
+                                        refused */
   const zoomr_ggml_rope* layer_rope; /* [n_layer] in its place, where layers differ: the sliding ones of Gemma 3 have a
                                         base of their own, and keys of n_rot 0 are not turned. NULL: they do not */
 } zoomr_ggml_params;

@@ -8,6 +8,7 @@
 #include <ggml.h>
 #include <zoomr_ggml.h>
 #include <zoomr/core/block_rows.hpp>
+#include <zoomr/math/hadamard.hpp>
 
 #include <algorithm>  // std::lower_bound, std::max
 #include <cmath>      // std::exp, std::abs
@@ -26,8 +27,6 @@ constexpr double close_to_flash_f32 = 2e-5;
 constexpr double close_to_flash_f16 = 4e-3;
 /// Keys of f16 that were turned are rounded once more.
 constexpr double close_to_turned = 4e-3;
-/// Over q8_0 and q4_0 ggml_flash_attn_ext rounds queries to q8_0.
-constexpr double close_to_flash_in_blocks = 2e-2;
 
 /// Numbers between -1 and 1.
 class numbers {
@@ -250,17 +249,27 @@ class engine {
   bool in_blocks() const { return ggml_is_quantized(options_.type); }
   // As the node takes them: zoomr makes blocks itself.
   ggml_tensor* for_node(ggml_context* in, ggml_tensor* rows) const { return in_blocks() ? rows : stored(in, rows); }
-  // As zoomr rounds: where two numbers are as near, ggml may take the other one.
-  ggml_tensor* made_blocks(ggml_context* in, const ggml_tensor* rows) const {
-    ggml_tensor* const blocks = ggml_new_tensor_3d(in, options_.type, rows->ne[0], rows->ne[1], rows->ne[2]);
-    const std::size_t bytes = ggml_row_size(options_.type, 32);
-    for (std::int64_t i = 0; i < ggml_nelements(rows) / 32; ++i) {
-      const float* const from = static_cast<const float*>(rows->data) + 32 * i;
-      char* const to = static_cast<char*>(blocks->data) + static_cast<std::size_t>(i) * bytes;
-      if (options_.type == GGML_TYPE_Q8_0) zoomr::store_block(from, 1.0f, reinterpret_cast<zoomr::q8_0*>(to));
-      if (options_.type == GGML_TYPE_Q4_0) zoomr::store_block(from, 1.0f, reinterpret_cast<zoomr::q4_0*>(to));
+  // As zoomr rounds rows to blocks, after a Walsh-Hadamard transform: in place, and as the model has them again.
+  template <class T>
+  static void round_to(ggml_tensor* rows) {
+    T block[static_cast<std::size_t>(zoomr::block_size<T>)];
+    auto* const numbers = static_cast<float*>(rows->data);
+    for (std::int64_t first = 0; first < ggml_nelements(rows); first += width) {
+      const zoomr::view<float> row(numbers + first, {width});
+      zoomr::hadamard_transform(row, width);
+      zoomr::store_block(row.data(), 1.0f, block);
+      for (int d = 0; d < width; ++d) row[d] = zoomr::number_at(block, d);
+      zoomr::hadamard_transform(row, width);
     }
-    return blocks;
+  }
+  void round_rows(ggml_tensor* rows) const {
+    if (options_.type == GGML_TYPE_Q8_0) round_to<zoomr::q8_0>(rows);
+    if (options_.type == GGML_TYPE_Q4_0) round_to<zoomr::q4_0>(rows);
+  }
+  // A tensor that later graphs do not compute again.
+  static std::vector<float> rows_in(const ggml_tensor& from) {
+    const auto* const first = static_cast<const float*>(from.data);
+    return {first, first + ggml_nelements(&from)};
   }
   void sources(int layer, ggml_tensor*& q, ggml_tensor*& k, ggml_tensor*& v) {
     const context& in = *graph_;
@@ -308,13 +317,12 @@ class engine {
       q = turned(in, q, in.filled({text.positions.begin() + first, text.positions.end()}), layer);
       k = turned(in, k, in.filled(text.positions), layer);
     }
-    ggml_tensor *exact_k = k, *exact_v = v;  // of the numbers that are stored
     if (in_blocks()) {
       in.compute({k, v}, 1);
-      k = made_blocks(in, exact_k), v = made_blocks(in, exact_v);
-      exact_k = ggml_cast(in, k, GGML_TYPE_F32), exact_v = ggml_cast(in, v, GGML_TYPE_F32);
+      round_rows(k), round_rows(v);
+      k = in.filled(width, kv_heads, rows_in(*k)), v = in.filled(width, kv_heads, rows_in(*v));
     } else {
-      exact_k = k = stored(in, k), exact_v = v = stored(in, v);
+      k = stored(in, k), v = stored(in, v);
     }
     ggml_tensor* const mask = ggml_new_tensor_2d(in, GGML_TYPE_F16, all, p.tokens);
     for (std::int64_t i = 0; i < p.tokens; ++i) {
@@ -326,16 +334,14 @@ class engine {
     const auto by_head = [&](ggml_tensor* t) { return ggml_permute(in, t, 0, 2, 1, 3); };
     ggml_tensor* const flash =
         ggml_flash_attn_ext(in, by_head(q), by_head(k), by_head(v), mask, scale_, 0.0f, softcap_);
-    in.compute({flash, exact_k, exact_v}, 1);
-    const double tolerance = in_blocks()                      ? close_to_flash_in_blocks
-                             : options_.type == GGML_TYPE_F32 ? close_to_flash_f32
-                                                              : close_to_flash_f16;
+    in.compute({flash, k, v}, 1);
+    const double tolerance = options_.type == GGML_TYPE_F16 ? close_to_flash_f16 : close_to_flash_f32;
     double from_flash = 0, from_loops = 0;
     std::int64_t t = 0;
     for (std::size_t row = 0; row < owner_.size(); ++row) {
       if (owner_[row] != p.seq) continue;
       for (int head = 0; head < heads; ++head) {
-        const std::vector<double> loops = by_loops(text, *q, *exact_k, *exact_v, layer, first, t, head);
+        const std::vector<double> loops = by_loops(text, *q, *k, *v, layer, first, t, head);
         for (int d = 0; d < width; ++d) {
           const double got = element(*nodes_[static_cast<std::size_t>(layer)], d, head, static_cast<int>(row));
           from_flash = std::max(from_flash, std::abs(got - element(*flash, d, head, t)));

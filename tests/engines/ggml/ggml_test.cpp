@@ -731,6 +731,40 @@ TEST_CASE("spans that an engine names by position are read by every token, howev
   CHECK(attended(named) == attended(plain));
 }
 
+TEST_CASE("a question before a long text scores from its end, where the layers turn keys alike") {
+  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
+  classes[9] = ZOOMR_GGML_DELIMITER;
+  float weights[engine::layers * engine::heads] = {};
+  weights[1] = 1, weights[engine::heads + 4] = 0.5f;
+  zoomr_ggml_params p = engine::params({});
+  p.policy = "sentence_voters", p.voters = weights;
+  p.classes = classes.data(), p.n_vocab = 64;
+  const auto passed = [&](int tokens, const zoomr_ggml_params& with) {
+    const int tokens_passed = tokens;
+    engine e({}, with);
+    e.use_ids({1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 9});
+    CHECK(zoomr_ggml_seq_span(e.z(), 0, 12, 24, ZOOMR_GGML_QUESTION) == ZOOMR_GGML_SUCCESS);
+    for (; tokens > 100; tokens -= 100) e.pass({{0, 100}});
+    e.pass({{0, tokens, true}});
+    std::vector<float> all;
+    for (int t = 0; t < 6; ++t) {
+      e.decode(0, 1, false);
+      for (const float number : outputs(e)) all.push_back(number);
+    }
+    CHECK(attended(e) < tokens_passed);
+    return all;
+  };
+  zoomr_ggml_params unknown = p, alike = p, differ = p;
+  unknown.rope.n_rot = 0;
+  const zoomr_ggml_rope other{engine::width, true, 500, 1, nullptr};
+  const zoomr_ggml_rope same[engine::layers] = {p.rope, p.rope}, two[engine::layers] = {p.rope, other};
+  alike.layer_rope = same, differ.layer_rope = two;
+  CHECK(passed(390, p) != passed(390, unknown));
+  CHECK(passed(390, p) == passed(390, alike));
+  CHECK(passed(390, differ) == passed(390, unknown));
+  CHECK(passed(180, p) == passed(180, unknown));  // near enough to score where it stands
+}
+
 TEST_CASE("a span that leaves no room is refused where its tokens come; layers with a window refuse no question") {
   zoomr_ggml_params p = engine::params({});
   p.policy = "snapkv", p.budget = 64;
