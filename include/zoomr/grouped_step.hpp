@@ -109,6 +109,7 @@ class grouped_step : private detail::mistaken_arrays {
  private:
   template <class, class>
   friend class grouped_kv_cache;
+  friend struct detail::listed_calls;
 
   explicit grouped_step(detail::grouped_steps<T, Placement>& steps) : steps_(&steps) {}
 

@@ -21,8 +21,7 @@ namespace zoomr::inline v0 {
 /// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order of
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
 /// if it returns true the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice
-/// or too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need
-/// none.
+/// or too early is a `precondition_error` (cache/planning/step_layers.hpp); items without an accepted token need none.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, private detail::mistaken_arrays {
   using pool_type = pool_of<Placement, T>;
@@ -123,6 +122,7 @@ class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, priva
   friend class any_kv_cache;
   template <class, class>
   friend class grouped_step;
+  friend struct detail::listed_calls;
   using base::at, base::chooses_again, base::core_, base::ends_first_pass, base::expect_commit, base::expect_layer,
       base::in_pass, base::pass_;
 
@@ -214,7 +214,7 @@ void step<T, Placement>::attend(index_t layer, view<const float, 3> queries, vie
   for (detail::planned_item& item : core_->step.items) {
     if (!in_pass(item)) continue;
     const bool done = core_->may_fail(
-        item, [&] { detail::layer_attention(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
+        item, [&] { detail::layer_attention<pool_type>(*core_, item, layer, pass_ == 1, queries, out, lse).attend(); });
     const index_t last = item.packed + (pass_ == 1 ? 1 : item.tokens);
     for (index_t t = item.packed; !done && t < last; ++t) {
       for (index_t head = 0; head < model.heads; ++head)

@@ -39,7 +39,7 @@ policy/segment.hpp policy/slot_map.hpp policy/position_map.hpp policy/lane_logit
 policy/take_best.hpp policy/zones.hpp
 L4:
 policy/segment/|policy/evict/|policy/summarize/|policy/query/|policy/score/|policy/aggregate/|policy/select/|policy/refresh/|policy/placement/
-attention/run_logits.hpp attention/page_run.hpp attention/stretches.hpp attention/
+attention/index_rule.hpp attention/run_logits.hpp attention/page_run.hpp attention/stretches.hpp attention/
 L5:
 policy/checks.hpp policy/compose.hpp policy/any_policy.hpp policy/policy_text.hpp policy/any_scorer_of.hpp policy/any_policy_of.hpp
 presets/ presets/table.hpp
@@ -49,9 +49,9 @@ cache/tokens/query_memory.hpp cache/tokens/question_queries.hpp cache/tokens/sel
 cache/planning/plan.hpp cache/planning/step_layers.hpp cache/state/unreachable_pages.hpp cache/state/erasable.hpp cache/state/sequences.hpp cache/state/cache_base.hpp cache/state/mistaken_arrays.hpp cache/state/step_items.hpp cache/state/layer_groups.hpp
 cache/state/shared_writes.hpp cache/state/engine_tables.hpp
 cache/host/choosing/key_masses.hpp cache/host/choosing/rounded_index.hpp cache/host/sequence_state.hpp cache/host/choosing/shortlist.hpp cache/host/choosing/chooser.hpp cache/host/eviction/pinned_tokens.hpp cache/host/eviction/observation.hpp cache/host/summarizing.hpp
-cache/host/eviction/eviction_room.hpp cache/host/attending/half_queries.hpp cache/host/attending/transformed_rows.hpp cache/host/attending/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/attending/cut_states.hpp cache/host/attending/state_exchange.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/choosing/key_scores.hpp cache/host/choosing/token_queries.hpp cache/host/choosing/token_ranges.hpp cache/host/choosing/due_choices.hpp cache/host/attending/audit.hpp cache/host/attending/finished_rows.hpp cache/host/attending/layer_attention.hpp cache/host/attending/listing.hpp
+cache/host/eviction/eviction_room.hpp cache/host/attending/half_queries.hpp cache/host/attending/transformed_rows.hpp cache/host/attending/prompt_attention.hpp cache/host/thread_memory.hpp cache/host/attending/cut_states.hpp cache/host/attending/state_exchange.hpp cache/host/core_sizing.hpp cache/host/core.hpp cache/host/shared_pages.hpp cache/host/editing/slot_shift.hpp cache/host/editing/span_erasure.hpp cache/host/editing/span_shift.hpp cache/host/editing/group_edit.hpp cache/host/choosing/key_scores.hpp cache/host/choosing/token_queries.hpp cache/host/choosing/token_ranges.hpp cache/host/choosing/due_choices.hpp cache/host/attending/audit.hpp cache/host/attending/finished_rows.hpp cache/host/attending/item_attention.hpp cache/host/attending/layer_attention.hpp cache/host/attending/listed_attention.hpp cache/host/choosing/index_lists.hpp cache/host/attending/listing.hpp
 cache/host/eviction/prompt_observation.hpp cache/host/eviction/token_eviction.hpp cache/host/commit.hpp cache/saving/saved_parts.hpp cache/saving/saved_rule.hpp
-cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp grouped_kv_cache.hpp
+cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memory.hpp cache/saving/saved_sequence.hpp step.hpp kv_cache.hpp grouped_step.hpp index_lists.hpp grouped_kv_cache.hpp
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/memory/table.cuh cache/device/memory/sequence.cuh
 paging/device_arena.cuh
 cache/device/memory/sizes.cuh cache/device/memory/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/memory/layout.cuh cache/device/choosing/summaries.cuh

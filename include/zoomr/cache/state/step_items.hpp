@@ -17,6 +17,8 @@
 namespace zoomr::inline v0 {
 namespace detail {
 
+struct listed_calls;  // zoomr/index_lists.hpp
+
 /// What a cache keeps of the step in progress.
 /// @tparam Item  a planned_item, with whatever else its cache needs of it
 template <class Item>

@@ -9,25 +9,21 @@
 // `step.attend` calls it once for each item, layer and pass.
 #pragma once
 
-#include <zoomr/attention/gather.hpp>
-#include <zoomr/cache/host/attending/audit.hpp>
-#include <zoomr/cache/host/attending/finished_rows.hpp>
+#include <zoomr/cache/host/attending/item_attention.hpp>
 #include <zoomr/cache/host/choosing/due_choices.hpp>
 
-#include <algorithm>  // std::fill, std::max, std::min, std::sort
-#include <cmath>      // std::exp
+#include <algorithm>  // std::max, std::min, std::sort
 
 namespace zoomr::inline v0::detail {
 
-/// Queries and outputs are those of the whole pass; the item reads and writes the rows from `item.packed` on.
-/// @param queries   [packed tokens, heads, head_dim]  rotated and unscaled
-/// @param out, lse  [packed tokens, heads, value_width]; [packed tokens, heads], or empty: ln of the sum of exp(logit)
 template <class Pool>
-class layer_attention {
+class layer_attention : item_attention<Pool> {
+  using base = item_attention<Pool>;
+  using base::all_stretches, base::begin, base::core_, base::counts, base::finish, base::gather, base::item_,
+      base::layer_, base::packed, base::queries_, base::second_, base::token_at;
+
  public:
-  layer_attention(cache_core<Pool>& core, planned_item& item, index_t layer, bool second_pass,
-                  view<const float, 3> queries, view<float, 3> out, view<float, 2> lse)
-      : core_(core), item_(item), layer_(layer), second_(second_pass), queries_(queries), out_(out), lse_(lse) {}
+  using base::base;
 
   /// Makes the choices that are due in this layer, too.
   /// @pre     the item's keys were appended in this layer, in this pass
@@ -40,20 +36,6 @@ class layer_attention {
   }
 
  private:
-  // Empty states, which add up in the caller's memory.
-  void begin(token_range tokens, token_range heads) {
-    for (index_t t = tokens.first; t < tokens.last; ++t) {
-      for (index_t head = heads.first; head < heads.last; ++head) {
-        core_.heads.begin(t, head, out_[packed(t)][head]);
-      }
-    }
-  }
-  // What a query has attended here is complete. Where slots are dealt out it waits for what other ranks have.
-  void finish(attention_state& state, index_t row, index_t head) const {
-    if (core_.rank_states.used()) return core_.rank_states.keep(row, head, state);
-    finish_row(core_, layer_, row, head, state, lse_);
-  }
-
   // All tokens and heads have a state of their own, [tokens, heads], so that a chunk costs its context one visit.
   void attend_prompt() {
     const shape& model = core_.sizes.model;
@@ -166,12 +148,12 @@ class layer_attention {
   // reads its context once; others one after the other, since what a token chooses may depend on the one before. In a
   // second pass the last alone.
   void attend_chosen() {
-    const executor workers = core_.threads_for(token(item_.tokens - 1).slots());
+    const executor workers = core_.threads_for(token_at(item_.tokens - 1).slots());
     const std::size_t recorded = core_.trace != nullptr ? core_.trace->size() : 0;
     for (index_t t = second_ ? item_.tokens - 1 : 0; t < item_.tokens;) {
       const token_range tokens{t, end_of_draft(t)};
-      token_ranges<Pool> reads = choose_due(token(t), queries_[packed(t)], workers, counts(t));
-      for (++t; t < tokens.last; ++t) choose_due(token(t), queries_[packed(t)], workers, counts(t));
+      token_ranges<Pool> reads = choose_due(token_at(t), queries_[packed(t)], workers, counts(t));
+      for (++t; t < tokens.last; ++t) choose_due(token_at(t), queries_[packed(t)], workers, counts(t));
       if (tokens.size() == 1) reads.resolve_once();
       const index_t cut = attend_cut(reads, tokens, workers);
       const index_t kv_heads = core_.sizes.model.kv_heads;
@@ -185,7 +167,7 @@ class layer_attention {
           attend_kv_head(reads, tokens, kv_head, thread, attended);
         }
       });
-      for (index_t i = tokens.first; i < tokens.last; ++i) add_counts(token(i), counts(i));
+      for (index_t i = tokens.first; i < tokens.last; ++i) add_counts(token_at(i), counts(i));
     }
     if (core_.trace == nullptr) return;
     std::sort(core_.trace->begin() + static_cast<std::ptrdiff_t>(recorded), core_.trace->end(),
@@ -194,24 +176,14 @@ class layer_attention {
               });
   }
 
-  layer_token<Pool> token(index_t t) { return {core_, item_, item_.first + t, layer_, second_}; }
-
   // The end of the tokens that attend together with token `t`: those before the next that makes a choice.
   index_t end_of_draft(index_t t) {
-    const layer_token<Pool> first = token(t);
+    const layer_token<Pool> first = token_at(t);
     if (first.may_choose() || token_ranges<Pool>(first).reader_heads() != core_.sizes.model.group()) return t + 1;
     const index_t most = (std::min)(item_.tokens, t + tokens_together(core_.sizes.model, core_.limits));
     index_t end = t + 1;
-    while (end < most && !token(end).may_choose() && token(end).dense() == first.dense()) ++end;
+    while (end < most && !token_at(end).may_choose() && token_at(end).dense() == first.dense()) ++end;
     return end;
-  }
-
-  // The row of a token of the item in queries and outputs.
-  index_t packed(index_t t) const { return item_.packed + (second_ ? 0 : t); }
-  // [heads]
-  view<head_counts> counts(index_t t) {
-    const index_t heads = core_.sizes.model.heads;
-    return view<head_counts>(core_.counts).slice(t * heads, (t + 1) * heads);
   }
 
   // KV heads of a piece of work that is not a stretch. Where all of them read the same slots, a thread attends its
@@ -304,7 +276,7 @@ class layer_attention {
     attend_token(reads, tokens, kv_head, thread, attended);
     const index_t settled = reads.settled(kv_head, item_.first + tokens.last - 1);
     for (index_t t = tokens.first + 1; t < tokens.last; ++t) {
-      attend_token(token_ranges<Pool>(token(t)), {t, t + 1}, kv_head, thread, settled);
+      attend_token(token_ranges<Pool>(token_at(t)), {t, t + 1}, kv_head, thread, settled);
     }
   }
 
@@ -315,8 +287,6 @@ class layer_attention {
     const shape& model = core_.sizes.model;
     const sequence_state& sequence = core_.state_of(item_);
     const index_t t = tokens.first;
-    const float scale = core_.limits.logit_scale(layer_, kv_head, model.head_dim);
-    const auto kv_lane = core_.kv_lane(sequence, layer_, kv_head);
     const view<const index_t> pages(sequence.pages);
     const view<head_counts> counted = counts(t);
     kv_head_ranges<Pool> found(reads, kv_head, thread);
@@ -333,62 +303,10 @@ class layer_attention {
         if (attended > 0) gather(sequence, tokens, heads, ranges, {0, attended});
       }
       gather(sequence, {t, t + 1}, heads, ranges, {attended, unlimited});
-      for (index_t head = heads.first; head < heads.last; ++head) {
-        attention_state& state = core_.heads.join(t, head);
-        if (core_.limits.audit) {
-          const float of_all =
-              log_sum_of_held(kv_lane, reads.token().seen_slots(kv_head), queries_[packed(t)][head].data(), scale,
-                              core_.logits_of(sequence, layer_, {head, head + 1}, item_.first + t));
-          counted[head].captured = std::exp(static_cast<double>(state.log_sum() - of_all));
-        }
-        finish(state, packed(t), head);
-      }
+      for (index_t head = heads.first; head < heads.last; ++head) finish(reads.token(), kv_head, head, counted[head]);
     }
     counted[first_head].kv_lane_tokens = found.different();
   }
-
-  // Some query heads of some tokens attend the slots of `ranges` that are within `bounds`, stretch after stretch.
-  // @param heads    of one KV head, or all of several
-  // @param stretch  the one that they attend by itself, whose states are apart; or all
-  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds, index_t stretch = all_stretches) {
-    if (core_.limits.logits.plain()) {
-      return gather(state, tokens, heads, ranges, bounds, stretch, [](token_range) { return plain_logits{}; });
-    }
-    gather(state, tokens, heads, ranges, bounds, stretch, [&](token_range query_heads) {
-      return core_.logits_of(state, layer_, query_heads, item_.first + tokens.first);
-    });
-  }
-  template <class HookOf>
-  void gather(const sequence_state& state, token_range tokens, token_range heads, view<const token_range> ranges,
-              token_range bounds, index_t stretch, HookOf hook_of) {
-    const index_t group = core_.sizes.model.group();
-    const stretch_ends ends = stretch == all_stretches ? stretch_ends{&core_.heads} : stretch_ends{};
-    lanes_together<typename Pool::kv_lane_type, decltype(hook_of(heads)), stretch_ends> lanes(ranges, bounds, ends);
-    for (index_t kv_head = heads.first / group; kv_head * group < heads.last; ++kv_head) {
-      const token_range query_heads{(std::max)(heads.first, kv_head * group),
-                                    (std::min)(heads.last, (kv_head + 1) * group)};
-      lanes.add(core_.kv_lane(state, layer_, kv_head),
-                core_.limits.logit_scale(layer_, kv_head, core_.sizes.model.head_dim), hook_of(query_heads),
-                tokens.size() * query_heads.size(), [&](index_t i) -> run_query {
-                  const index_t t = i / query_heads.size(), head = query_heads.first + i % query_heads.size();
-                  attention_state& sum = stretch == all_stretches ? core_.heads.at(tokens.first + t, head)
-                                                                  : core_.cut.at(stretch, t, head);
-                  return {queries_[packed(tokens.first + t)][head].data(), &sum};
-                });
-    }
-    lanes.attend();
-  }
-
-  static constexpr index_t all_stretches = -1;
-
-  cache_core<Pool>& core_;
-  planned_item& item_;
-  index_t layer_;
-  bool second_;
-  view<const float, 3> queries_;
-  view<float, 3> out_;
-  view<float, 2> lse_;
 };
 
 }  // namespace zoomr::inline v0::detail
