@@ -7,6 +7,7 @@
 #include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
 #include <zoomr/index_lists.hpp>
+#include <zoomr/policy/placement/engine_pages.hpp>
 #include <zoomr/zoomr.hpp>
 
 #include <doctest/doctest.h>
@@ -229,6 +230,33 @@ TEST_CASE("a list that cannot be is refused with a sentence, and nothing has cha
   auto choosing = chooses.begin(chooses.open(), view<const token_id>(ids), true);
   choosing.append(0, keys.from(0), values.from(0));
   says([&] { attend_listed(choosing, 0, queries.from(0), some.all(), to); }, "take one that attends everything");
+}
+
+TEST_CASE("lists are read in an engine's pages") {
+  constexpr index_t tokens = 21, in_page = 4, page_count = 8;
+  std::vector<float> key_pages(page_count * in_page * 2 * 16), value_pages(page_count * in_page * 2 * 24);
+  void *keys_of_layer[] = {key_pages.data()}, *values_of_layer[] = {value_pages.data()};
+  zoomr::config limits = limits_of(32);
+  zoomr::kv_cache own(model, zoomr::presets::full, limits);
+  limits.engine = zoomr::engine_memory::nhd(view<void* const>(keys_of_layer, {1}),
+                                            view<void* const>(values_of_layer, {1}), page_count, in_page, model);
+  zoomr::kv_cache engines(model, zoomr::with_placement(zoomr::presets::full, zoomr::engine_pages{}), limits);
+  const std::vector<token_id> ids(tokens);
+  const std::vector<index_t> table{7, 2, 5, 0, 1, 6};
+  const step_item item{engines.open(), view<const token_id>(ids), true, view<const index_t>(table)};
+  auto in_engine = engines.begin(view<const step_item>(&item, {1}));
+  auto in_own = own.begin(own.open(), view<const token_id>(ids), true);
+  unit::random random(6);
+  rows keys{2, 16}, values{2, 24}, queries{6, 16};
+  keys.grow(tokens, random), values.grow(tokens, random), queries.grow(tokens, random);
+  lists some{2, 2};
+  for (index_t t = 0; t < tokens; ++t) some.add({t / 3}), some.add({t});
+  std::vector<float> out(tokens * 6 * 24), wanted(out);
+  in_engine.append(0, keys.from(0), values.from(0)), in_own.append(0, keys.from(0), values.from(0));
+  attend_listed(in_engine, 0, queries.from(0), some.all(), {out.data(), {tokens, 6, 24}});
+  attend_listed(in_own, 0, queries.from(0), some.all(), {wanted.data(), {tokens, 6, 24}});
+  CHECK(out == wanted);
+  in_engine.commit(), in_own.commit();
 }
 
 TEST_CASE("in a grouped cache a layer attends to lists, and one with a window as ever") {
