@@ -252,6 +252,8 @@ form_problem form_maker::make(const form& as, fact_half half, index_t tokens, st
     return static_cast<index_t>(from) + token_at(passage.text, byte, !as.later);
   };
   asked.question = {position(asked_at), position(asked_at + last.text.size() - 1) + 1};
+  if (as.place == form::question_place::both && !as.later)
+    asked.copy = {position(content_at), position(content_at + question.size() - 1) + 1};
   if (chat_) asked.ranges = said.ranges();
   asked.reply = last.reply;
   if (!as.primed && !(as.nothing && !last.reply.empty())) return asked;

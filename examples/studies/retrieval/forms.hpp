@@ -69,6 +69,7 @@ struct form_problem {
   std::vector<std::string> answers;   // any of them is right
   std::vector<index_t> evidence;      // a position in each sentence or row that is needed; all of them are
   zoomr::token_range question;        // positions of its text, where it is asked last
+  zoomr::token_range copy = {};       // of the same before the document, where it stands on both sides
   std::vector<message_range> ranges;  // positions of the messages; the last is the answer's. A plain text has none
   std::string reply;                  // how a right answer begins, up to answers.front(), as far as it is not begun
 

@@ -98,12 +98,15 @@ class form_writer {
     run_->with_cache([&](auto& cache) { prompt.replay_with(cache, run_->at(0), spans); });
   }
 
-  /// The question of a prompt that begins at a position.
+  /// The question of a prompt that begins at a position. A copy of it in front would be chosen in place of the text.
   std::vector<zoomr::token_span> question_from(std::size_t position) const {
     const auto first = static_cast<index_t>(position);
     const bool later = first > 0, asks = later || asked_.turn.empty();
     if (!names_question_ || !asks) return {};
-    return {{{asked_.question.first - first, asked_.question.last - first}, zoomr::span_role::question}};
+    std::vector<zoomr::token_span> spans;
+    if (asked_.copy.size() > 0) spans.push_back({asked_.copy, zoomr::span_role::pinned});
+    spans.push_back({{asked_.question.first - first, asked_.question.last - first}, zoomr::span_role::question});
+    return spans;
   }
   /// Of a pinned segment nothing need be chosen.
   std::vector<index_t> needed_segments() const {
