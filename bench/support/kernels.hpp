@@ -17,6 +17,7 @@ void add_checks();
 void add_step();
 void add_prompt();
 void add_step_engine_pages();
+void add_step_listed();
 void add_step_threads();
 void add_block_file();
 }  // namespace host
@@ -41,7 +42,8 @@ void add_attend_flashinfer();
 
 inline void add_host_rows() {
   host::add_ceilings(), host::add_gather_attend(), host::add_score(), host::add_fill_budget(), host::add_checks();
-  host::add_step(), host::add_prompt(), host::add_step_engine_pages(), host::add_step_threads();
+  host::add_step(), host::add_prompt(), host::add_step_engine_pages(), host::add_step_listed(),
+      host::add_step_threads();
   host::add_block_file();
 }
 inline void add_device_rows() {

@@ -41,6 +41,7 @@ void add_checks() {}
 void add_step() {}
 void add_prompt() {}
 void add_step_engine_pages() {}
+void add_step_listed() {}
 void add_step_threads() {}
 void add_block_file() {}
 

@@ -98,8 +98,8 @@ void attend_listed(grouped_step<T, Placement>& in, index_t layer, view<const flo
 /// @param listed   out: [tokens, 1, rule.most_tokens()] by all heads together, or [tokens, heads, ...] by each alone,
 ///                 without weights; as `attend_listed` takes it
 /// @pre   append(layer) came before; once for each layer and pass
-/// @cost  reads the index keys of all tokens that a query sees, once for each four heads; allocates 8 bytes for each
-///        block
+/// @cost  reads the index keys of all tokens that a query sees, once for each four heads; allocates 4 bytes for each
+///        block, and for each block and list
 template <class T, class Placement>
 void list_by_index(step<T, Placement>& in, index_t layer, const index_rule& rule, view<const float, 3> queries,
                    view<const float, 2> weights, view<index_t, 3> listed) requires(!pool_of<Placement, T>::may_fail) {
@@ -121,11 +121,8 @@ void list_by_index(step<T, Placement>& in, index_t layer, const index_rule& rule
     const index_t first = call.second_pass ? item.last() : item.first, end = item.first + item.tokens;
     detail::for_each_piece(core.threads_for(std::int64_t{end - first} * end), end - first, [&](index_t t, index_t) {
       const index_t row = item.packed + t;
-      detail::index_lists of_query(keys, rule, first + t + 1);
-      for (index_t list = 0; list < lists; ++list) {
-        const view<const float, 2> heads = together ? queries[row] : queries[row].slice(list, list + 1);
-        of_query.list(heads, weighted ? weights[row] : view<const float>{}, listed[row][list]);
-      }
+      detail::index_lists(keys, rule, first + t + 1, lists)
+          .list(queries[row], weighted ? weights[row] : view<const float>{}, listed[row]);
     });
   });
   core.step.layers.see(layer);
