@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the adaptor for engines on ggml against ggml, as the Python package llama-cpp-python ships its source, and
-runs ggml/ggml_test.cpp, and ggml/few.c with few types and policies. Nothing of ggml is in this repository: the package is fetched from the package index into
-CACHE, once. Exit code 77 where the index cannot be reached, 1 then too if the environment has CI.
+runs ggml/ggml_test.cpp, and ggml/few.c with few types and policies. Nothing of ggml is in this repository: the package
+is fetched from the package index into CACHE, once. Exit code 77 where the index cannot be reached, 1 then too if the
+environment has CI.
 
     python3 ggml_engine_test.py REPOSITORY CACHE
 """

@@ -5,6 +5,7 @@
 run.py SOURCE_DIR BUILD_DIR                 all faults of faults.json: up to half an hour
 run.py SOURCE_DIR BUILD_DIR --quick         those whose tests compile in a few seconds; first that run.py finds what is
                                             wrong with a fault itself
+run.py SOURCE_DIR BUILD_DIR --apply         whether each applies; nothing is compiled
 run.py SOURCE_DIR BUILD_DIR --only WORD...  those with one of the words in what is said of them
   --jobs N          processes that compile
   --cmake ARGUMENT  another argument for the configuration of the copy, as --cmake=-DCMAKE_CXX_COMPILER=g++-13
@@ -30,6 +31,17 @@ PLAIN = {"fault": "none", "file": "core/version.hpp", "old": "#pragma once", "ne
 
 class Wrong(Exception):
     pass
+
+
+def header_for(root, fault):
+    """Where the fault applies."""
+    header = root / "include/zoomr" / fault["file"]
+    if not header.exists():
+        raise Wrong(f"does not apply: there is no {fault['file']}")
+    found = header.read_text(encoding="utf-8").count(fault["old"])
+    if found != 1:
+        raise Wrong(f"does not apply: {fault['file']} has {found} times {fault['old']!r}")
+    return header
 
 
 class Tree:
@@ -82,12 +94,8 @@ class Tree:
         return done.returncode != 0
 
     def try_fault(self, fault):
-        header = self.root / "include/zoomr" / fault["file"]
-        if not header.exists():
-            raise Wrong(f"does not apply: there is no {fault['file']}")
+        header = header_for(self.root, fault)
         right = header.read_text(encoding="utf-8")
-        if right.count(fault["old"]) != 1:
-            raise Wrong(f"does not apply: {fault['file']} has {right.count(fault['old'])} times {fault['old']!r}")
         header.write_text(right.replace(fault["old"], fault["new"]), encoding="utf-8")
         try:
             if not self.notices(fault):
@@ -114,12 +122,20 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--apply", action="store_true")
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--cmake", action="append", default=[])
     options = parser.parse_args()
     faults = [fault for fault in json.loads((HERE / "faults.json").read_text(encoding="utf-8"))
               if any(word in fault["fault"] for word in options.only) and (fault.get("quick") or not options.quick)]
+    if options.apply:
+        try:
+            for fault in faults:
+                header_for(options.source, fault)
+        except Wrong as wrong:
+            return f"\"{fault['fault']}\" {wrong}"
+        return None if faults else "faults: there are none"
     tree = Tree(options.source.resolve(), options.build.resolve(), options.jobs, options.cmake)
     if options.quick:
         bad = check_itself(tree, faults[0])
