@@ -96,13 +96,12 @@ TEST_CASE("layers that share keys give the bits of layers that store copies") {
 
 TEST_CASE("the same in 16 bits, and where a layer has scales of its own") {
   const std::vector<index_t> donors{0, 1, 0, 3, 1};
-  const tape says = shared(small::by_kv_head, conversation(model, 5), donors);
-  std::vector<float> scales(10, 1.0f);
-  for (std::size_t i = 2; i < 4; ++i) scales[i] = scales[i + 6] = 2.0f;
+  const tape says = shared(small::by_mass, conversation(model, 5), donors);
+  const std::vector<float> scales{1, 1, 2, 2, 1, 1, 8, 8, 2, 2};  // softmaxes of scores depend on them
   zoomr::config limits = limits_for(says.size());
   limits.key_scale = view<const float, 2>(scales.data(), {5, 2});
   limits.value_scale = limits.key_scale;
-  pair_of_players<std::decay_t<decltype(small::by_kv_head)>, bfloat16> plays(small::by_kv_head, limits, donors);
+  pair_of_players<std::decay_t<decltype(small::by_mass)>, bfloat16> plays(small::by_mass, limits, donors);
   plays.both([&](auto& one) { one.open(says), one.play_plainly(); });
   plays.check();
 }
