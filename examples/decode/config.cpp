@@ -126,6 +126,22 @@ void read_windows(const field& config, model_config& c) {
     c.window = config.at("sliding_window").count(1, 1u << 28);
 }
 
+// The last layers attend the keys of the last layer before them that has a window too, or none.
+void read_donors(const field& config, model_config& c) {
+  const auto shared = config.find("num_kv_shared_layers");
+  const std::size_t count = shared ? shared->count(0, c.layers - 1) : 0;
+  if (count == 0) return;
+  const std::size_t first = c.layers - count;
+  for (std::size_t layer = 0; layer < c.layers; ++layer) {
+    std::size_t donor = std::min(layer + 1, first);  // one behind it
+    while (donor > 0 && layer >= first && c.has_window(donor - 1) != c.has_window(layer)) --donor;
+    if (donor == 0)
+      fail(shared->where(), " is ", count, ", but layer ", layer,
+           " has no layer of its kind before these that it shares keys with");
+    c.donors.push_back(donor - 1);
+  }
+}
+
 std::vector<token_id> read_token_ids(const field& ids, std::size_t vocab) {
   std::vector<token_id> out;
   const auto one = [&](const field& id) { out.push_back(token_id(id.count(0, vocab - 1))); };
@@ -164,6 +180,8 @@ void refuse_variants(const field& config, bool gemma3) {
     fail(config.where(), "use_bidirectional_attention is true; only causal attention is known");
   if (config.find("attn_logit_softcapping"))
     fail(config.where(), "attn_logit_softcapping is set; no cap of attention's logits is known");
+  if (const auto shared = config.find("num_kv_shared_layers"); shared && !gemma3 && shared->count(0, 1u << 10) > 0)
+    fail(shared->where(), " is set; layers share keys in models like Gemma 3 alone");
   if (config.find("quantization_config"))
     fail(config.where(), "quantization_config is set; only f32, f16 and bf16 weights are known");
 }
@@ -206,6 +224,7 @@ model_config parse_config(const json& text, const std::string& where) {
   read_rotaries(config, c);
   if (gemma3) {
     read_windows(config, c);
+    read_donors(config, c);
     c.attention_scale = 1 / std::sqrt(config.at("query_pre_attn_scalar").number(1e-6, 1e6));
     c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
     if (const auto cap = config.find("final_logit_softcapping")) c.logit_cap = cap->number(1e-6, 1e6);
@@ -239,6 +258,16 @@ model_config read_config(const std::filesystem::path& directory) {
   for (const token_id id : read_token_ids(*eos, c.vocab))
     if (std::find(c.eos.begin(), c.eos.end(), id) == c.eos.end()) c.eos.push_back(id);
   return c;
+}
+
+std::vector<zoomr::index_t> donors_among(const model_config& c, bool windowed) {
+  std::vector<zoomr::index_t> numbers(c.layers), donors;
+  for (std::size_t layer = 0; layer < c.donors.size(); ++layer) {
+    if (c.has_window(layer) != windowed) continue;
+    numbers[layer] = static_cast<zoomr::index_t>(donors.size());
+    donors.push_back(numbers[c.donors[layer]]);
+  }
+  return donors;
 }
 
 void expect_layers_alike(const model_config& c, const std::string& who) {

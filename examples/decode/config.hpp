@@ -89,13 +89,19 @@ struct model_config {
   std::vector<float> voters;  // [layers, heads]  weights of heads that find what is needed (voters.hpp); empty: unknown
   voter_bounds bounds;        // of their posterior
   layer_tables anchors;
+  std::vector<std::size_t> donors;  // [layers]  whose keys and values each layer attends; empty: each has its own
   streaming_heads streaming;
 
   bool has_window(std::size_t layer) const { return !windows.empty() && windows[layer]; }
+  bool has_keys(std::size_t layer) const { return donors.empty() || donors[layer] == layer; }
   std::size_t layers_in_window() const {
     return static_cast<std::size_t>(std::count(windows.begin(), windows.end(), true));
   }
 };
+
+/// Whose keys the layers with a sliding window attend, or the others, by their numbers among these, for
+/// zoomr::config::donors.  [such layers], or empty: each has its own
+std::vector<zoomr::index_t> donors_among(const model_config& c, bool windowed);
 
 /// Of so many of its layers.
 inline zoomr::shape shape_of(const model_config& c, std::size_t layers) {

@@ -153,6 +153,8 @@ void decode_text(const options& given, const zoomr::rank_group& ranks) {
   if (given.on_device() && !given.voters.anchors.empty()) fail("--anchors: on a device each layer chooses for itself");
   if (given.tiers.given()) expect_layers_alike(config, "--tiers");
   if (!given.pages_file.empty()) expect_layers_alike(config, "--trace-pages");
+  if (!given.record_file.empty() && !config.donors.empty())
+    fail("--record: a trace has the keys of each layer, here some share them");
   if (given.on_device()) device::expect_present();
   std::optional<zoomr::thread_pool> pool;
   std::optional<model> net;

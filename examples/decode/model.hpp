@@ -53,7 +53,7 @@ class model {
   /// One pass over packed tokens.
   ///
   /// @param step       takes each layer's rotated keys and values, then answers its queries:
-  ///                     step.append(layer, k, v)        k, v [T, G, D]
+  ///                     step.append(layer, k, v)        k, v [T, G, D]; not of a layer without keys of its own
   ///                     step.attend(layer, q, out)      q, out [T, N, D]; not yet scaled
   /// @param tokens     [T]     ids below config().vocab
   /// @param positions  [T]     of each token in its sequence, from 0
@@ -74,17 +74,17 @@ class model {
 
     for (std::size_t layer = 0; layer < c.layers; ++layer) {
       const layer_weights& w = weights_.layers[layer];
-      normalize(x_.data(), count, w.attention_norm, h_.data());  // h [T, H]
-      multiply(h_.data(), count, w.q, q_.data());                // q [T, N, D]
-      multiply(h_.data(), count, w.k, k_.data());                // k [T, G, D]
-      multiply(h_.data(), count, w.v, v_.data());                // v [T, G, D]
-      if (c.qk_norm) {
-        normalize(q_.data(), count * c.heads, w.q_norm, q_.data());  // each head, [D]
-        normalize(k_.data(), count * c.kv_heads, w.k_norm, k_.data());
-      }
+      normalize(x_.data(), count, w.attention_norm, h_.data());                   // h [T, H]
+      multiply(h_.data(), count, w.q, q_.data());                                 // q [T, N, D]
+      if (c.qk_norm) normalize(q_.data(), count * c.heads, w.q_norm, q_.data());  // each head, [D]
       const angles& turned = c.has_window(layer) ? window_angles_ : angles_;
       rotate(q_.data(), count, c.heads, turned);
-      rotate(k_.data(), count, c.kv_heads, turned);
+      if (c.has_keys(layer)) {
+        multiply(h_.data(), count, w.k, k_.data());  // k [T, G, D]
+        multiply(h_.data(), count, w.v, v_.data());  // v [T, G, D]
+        if (c.qk_norm) normalize(k_.data(), count * c.kv_heads, w.k_norm, k_.data());
+        rotate(k_.data(), count, c.kv_heads, turned);
+      }
       attend(step, layer, count);                  // a [T, N, D]
       multiply(a_.data(), count, w.o, h_.data());  // h [T, H]
       if (c.out_norms) normalize(h_.data(), count, w.attention_out_norm, h_.data());
@@ -140,8 +140,9 @@ class model {
     const auto n = static_cast<zoomr::index_t>(config_.heads);
     const auto g = static_cast<zoomr::index_t>(config_.kv_heads);
     const auto l = static_cast<zoomr::index_t>(layer);
-    step.append(l, zoomr::view<const float, 3>{k_.data(), {t, g, d}},
-                zoomr::view<const float, 3>{v_.data(), {t, g, d}});
+    if (config_.has_keys(layer))
+      step.append(l, zoomr::view<const float, 3>{k_.data(), {t, g, d}},
+                  zoomr::view<const float, 3>{v_.data(), {t, g, d}});
     step.attend(l, zoomr::view<const float, 3>{q_.data(), {t, n, d}}, zoomr::view<float, 3>{a_.data(), {t, n, d}});
   }
 

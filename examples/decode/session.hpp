@@ -328,12 +328,15 @@ typename session<Placement, T>::any_cache session<Placement, T>::cache_for(
     const auto layers = static_cast<index_t>(anchors.layers.size()), kv_heads = static_cast<index_t>(c.kv_heads);
     limits.anchors = {zoomr::view<const index_t>(anchors.layers), {anchors.kv_heads.data(), {layers, kv_heads}}};
   }
+  const std::vector<index_t> donors = donors_among(c, false), donors_in_window = donors_among(c, true);
+  limits.donors = zoomr::view<const index_t>(donors);
   if (c.window == 0) return open(shape_here(c, c.layers, parts), limits);
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
   const std::size_t with_window = c.layers_in_window();
   std::vector<cache_type> groups;
   groups.push_back(open(shape_here(c, c.layers - with_window, parts), limits));
   limits.logits.window = static_cast<index_t>(c.window), limits.voters = {}, limits.anchors = {};
+  limits.donors = zoomr::view<const index_t>(donors_in_window);
   auto all_in_window = with_placement(zoomr::presets::full, Placement{});
   groups.push_back(
       zoomr::kv_cache<decltype(all_in_window), T>(shape_here(c, with_window, parts), all_in_window, limits));
@@ -345,6 +348,7 @@ typename session<Placement, T>::grouped_type session<Placement, T>::cache_of_kin
     const model_config& c, zoomr::config limits,
     zoomr::function_ref<cache_type(const zoomr::shape&, const zoomr::config&)> open) {
   if (!c.anchors.layers.empty()) fail("streaming: anchors need a cache for all KV heads of a layer");
+  if (!c.donors.empty()) fail("streaming: layers that share keys need a cache for all KV heads of a layer");
   if (limits.tiers.host > 0) expect_layers_alike(c, "tiers");
   const std::vector<index_t> group_of = kv_head_groups(c);
   const auto kv_heads = static_cast<index_t>(c.kv_heads), layers = static_cast<index_t>(c.layers);

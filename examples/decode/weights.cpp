@@ -31,6 +31,8 @@ class weight_reader {
     return l;
   }
 
+  void pass_over(const std::string& name) { taken_.insert(name); }
+
   /// A tensor that nobody asked for means another model: say so instead of being wrong.
   void expect_nothing_left(const model_config& c) const {
     for (const auto& [name, place] : files_.tensors()) {
@@ -64,11 +66,14 @@ model_weights read_weights(const std::filesystem::path& directory, const model_c
     layer_weights l;
     l.attention_norm = gains(at + "input_layernorm", c.hidden);
     l.q = read.map(at + "self_attn.q_proj", q_size, c.hidden, c.qkv_bias);
-    l.k = read.map(at + "self_attn.k_proj", kv_size, c.hidden, c.qkv_bias);
-    l.v = read.map(at + "self_attn.v_proj", kv_size, c.hidden, c.qkv_bias);
-    if (c.qk_norm) {
-      l.q_norm = gains(at + "self_attn.q_norm", c.head_dim);
-      l.k_norm = gains(at + "self_attn.k_norm", c.head_dim);
+    if (c.qk_norm) l.q_norm = gains(at + "self_attn.q_norm", c.head_dim);
+    if (c.has_keys(layer)) {
+      l.k = read.map(at + "self_attn.k_proj", kv_size, c.hidden, c.qkv_bias);
+      l.v = read.map(at + "self_attn.v_proj", kv_size, c.hidden, c.qkv_bias);
+      if (c.qk_norm) l.k_norm = gains(at + "self_attn.k_norm", c.head_dim);
+    } else {  // some files have them all the same
+      for (const char* unused : {"k_proj.weight", "v_proj.weight", "k_norm.weight"})
+        read.pass_over(at + "self_attn." + unused);
     }
     l.o = read.map(at + "self_attn.o_proj", c.hidden, q_size, c.output_bias);
     if (c.out_norms) {

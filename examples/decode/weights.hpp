@@ -23,8 +23,8 @@ struct linear {
 struct layer_weights {
   std::vector<float> attention_norm;         // [H]
   linear q;                                  // [N * D, H]
-  linear k;                                  // [G * D, H]
-  linear v;                                  // [G * D, H]
+  linear k;                                  // [G * D, H]; empty where the layer has no keys of its own
+  linear v;                                  // [G * D, H]; the same
   std::vector<float> q_norm;                 // [D], or empty
   std::vector<float> k_norm;                 // [D], or empty
   linear o;                                  // [H, N * D]

@@ -247,7 +247,7 @@ class any_kv_cache : public cache_base<detail::cache_core<pool_of<Placement, T>>
   template <class Edit>
   static token_range apply(Edit& edit);
 
-  index_t expect_kv_lane(index_t layer, index_t kv_head) const;
+  void expect_kv_lane(index_t layer, index_t kv_head) const;
   // The sequence, which is open; there is this KV lane.
   const detail::sequence_state& open_lane(sequence seq, index_t layer, index_t kv_head) const;
   void become(detail::sequence_state& copy, const detail::sequence_state& original);

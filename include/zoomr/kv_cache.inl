@@ -146,7 +146,8 @@ memory_use any_kv_cache<T, Placement>::bytes(sequence seq) const {
 template <class T, class Placement>
 slot_map any_kv_cache<T, Placement>::slots_of(sequence seq, index_t layer, index_t kv_head) const {
   const detail::sequence_state& state = expect_open(seq);
-  return state.slots_of(expect_kv_lane(layer, kv_head));
+  expect_kv_lane(layer, kv_head);
+  return state.slots_of(core_->lane_of(layer, kv_head));
 }
 
 // clang up to 15 instantiates, with the class, members too whose constraints do not hold: hence `if constexpr` in
@@ -164,7 +165,7 @@ bool any_kv_cache<T, Placement>::in_memory(sequence seq, index_t layer, index_t 
   ZOOMR_EXPECTS(slot >= 0 && slot < state.slots(), "in_memory: there is no such slot");
   const index_t page = state.pages[static_cast<std::size_t>(slot / page_tokens)];
   if constexpr (tiered_placement<Placement>) {
-    return page >= 0 && core_->pool.in_memory(core_->pool.piece_of(layer, kv_head), page);
+    return page >= 0 && core_->pool.in_memory(core_->pool.piece_of(core_->donors.stored(layer), kv_head), page);
   }
   return false;
 }
@@ -229,11 +230,10 @@ token_range any_kv_cache<T, Placement>::apply(Edit& edit) {
 }
 
 template <class T, class Placement>
-index_t any_kv_cache<T, Placement>::expect_kv_lane(index_t layer, index_t kv_head) const {
+void any_kv_cache<T, Placement>::expect_kv_lane(index_t layer, index_t kv_head) const {
   const shape& model = core_->sizes.model;
   ZOOMR_EXPECTS(layer >= 0 && layer < model.layers && kv_head >= 0 && kv_head < model.kv_heads,
                 "there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
-  return layer * model.kv_heads + kv_head;
 }
 
 template <class T, class Placement>

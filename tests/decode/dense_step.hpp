@@ -36,14 +36,13 @@ class dense_step {
 
   void attend(zoomr::index_t layer, tensor q, zoomr::view<float, 3> out) const {  // [tokens, heads, head_dim]
     const zoomr::index_t tokens = q.extent(0), heads = q.extent(1), dims = q.extent(2);
-    const auto& keys = keys_[static_cast<std::size_t>(layer)];
-    const auto& values = values_[static_cast<std::size_t>(layer)];
+    const auto l = static_cast<std::size_t>(layer), donor = config_.donors.empty() ? l : config_.donors[l];
+    const std::vector<float>&keys = keys_[donor], &values = values_[donor];
     const auto all = static_cast<zoomr::index_t>(keys.size()) / (kv_heads_ * dims);
     for (zoomr::index_t t = 0; t < tokens; ++t) {
       const zoomr::index_t seen = all - tokens + t + 1;
-      const zoomr::index_t first = config_.has_window(static_cast<std::size_t>(layer))
-                                       ? std::max(0, seen - static_cast<zoomr::index_t>(config_.window))
-                                       : 0;
+      const zoomr::index_t first =
+          config_.has_window(l) ? std::max(0, seen - static_cast<zoomr::index_t>(config_.window)) : 0;
       for (zoomr::index_t head = 0; head < heads; ++head) {
         const auto at = [&](zoomr::index_t token) { return (token * kv_heads_ + head / (heads / kv_heads_)) * dims; };
         const auto logit = [&](zoomr::index_t i) {

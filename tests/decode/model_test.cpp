@@ -61,7 +61,7 @@ void check_pass(checkpoint& c, dense_step& step, std::size_t first, std::size_t 
 }  // namespace
 
 TEST_CASE("logits equal those of an independent implementation, whatever the chunks") {
-  for (const std::string name : {"llama", "qwen2", "qwen3", "gemma3", "gemma3_wide"})
+  for (const std::string name : {"llama", "qwen2", "qwen3", "gemma3", "gemma3_wide", "gemma3_shared"})
     for (const std::size_t chunk : {1u, 5u, 24u}) {
       CAPTURE(name);
       CAPTURE(chunk);

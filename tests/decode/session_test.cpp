@@ -208,8 +208,28 @@ TEST_CASE("layers with a sliding window are a group beside those of the policy, 
   CHECK(says(complaint([&] { session(net, moved, 1, 32, classes, 1, false, {.host = 1 << 20}); }), "tiers: layers"));
 }
 
+TEST_CASE("layers that share keys have none: in each group bytes are those of the layers that store") {
+  model net = load_model(fixture("gemma3_shared"));
+  const std::vector<token_id> ids = read_json(fixture("gemma3_shared") / "expected.json")["tokens"];
+  const std::vector<zoomr::token_class> classes(net.config().vocab);
+  session run(net, zoomr::presets::full, 1, 32, classes);
+  run.prompt(0, std::span(ids).first(30));
+  run.advance({&ids[0], 1});
+  const zoomr::byte_count page = 2 * 16 * 2 * 16 * 4;  // keys and values of 16 tokens, 2 KV heads, 16 float32
+  // Full layers 1 and 3 have two pages. Layers 0, 2 and 4 with their windows of 8 have what these reach.
+  CHECK(run.bytes().details == (2 * 2 + 3 * 1) * page);
+  const auto expected = after(dense_logits(net, ids), 20);
+  zoomr::presets::each([&](const auto& preset) {
+    if constexpr (zoomr::share_aggregator<decltype(preset.policy.aggregate)>) return;  // of voters nothing is known
+    CAPTURE(preset.name);
+    with_policy({preset.name, 512, {}}, [&](const auto& policy) {
+      CHECK(distance(logits_of(net, policy, ids, 20, classes, 7), expected) <= 1e-5);
+    });
+  });
+}
+
 TEST_CASE("a session gives the logits of a model with sliding windows, whatever the chunks of its prompt") {
-  for (const std::string name : {"gemma3", "gemma3_wide"}) {
+  for (const std::string name : {"gemma3", "gemma3_wide", "gemma3_shared"}) {
     model net = load_model(fixture(name));
     const json file = read_json(fixture(name) / "expected.json");
     const std::vector<token_id> ids = file["tokens"];

@@ -207,6 +207,29 @@ TEST_CASE("which layers of Gemma 3 have windows, and their rotary embeddings, ar
   says_of(newer, {{"rope_local_base_freq", 1e5}}, "rope_local_base_freq is 100000, but 10000 elsewhere");
 }
 
+TEST_CASE("which layers share keys is read, and theirs are not, though a file have them") {
+  const json shared = read_json(fixture("gemma3_shared") / "config.json");
+  const auto c = parse_config(shared, "config.json");
+  CHECK(c.donors == std::vector<std::size_t>{0, 1, 2, 3, 4, 4, 3, 4});
+  CHECK(donors_among(c, false) == std::vector<zoomr::index_t>{0, 1, 1});
+  CHECK(donors_among(c, true) == std::vector<zoomr::index_t>{0, 1, 2, 2, 2});
+  CHECK(read_weights(fixture("gemma3_shared"), c).layers[5].k.weight.empty());
+  json config = read_json(fixture("gemma3") / "config.json");
+  CHECK(parse_config(config, "config.json").donors.empty());
+  config["num_kv_shared_layers"] = 1;
+  const auto of_gemma3 = parse_config(config, "config.json");
+  CHECK(of_gemma3.donors.back() == 4);  // layer 5 has no window
+  CHECK(read_weights(fixture("gemma3"), of_gemma3).layers[6].v.weight.empty());
+
+  CHECK(says(config_with("gemma3", "num_kv_shared_layers", 2),
+             "num_kv_shared_layers is 2, but layer 5 has no layer of its kind before"));
+  CHECK(says(config_with("gemma3", "num_kv_shared_layers", 7), "num_kv_shared_layers is 7"));
+  CHECK(says(config_with("qwen3", "num_kv_shared_layers", 1),
+             "num_kv_shared_layers is set; layers share keys in models like Gemma 3 alone"));
+  CHECK(config_with("qwen3", "num_kv_shared_layers", 0) == "no complaint");
+  CHECK(says(complaint([&] { expect_layers_alike(c, "tiers"); }), "tiers: layers of Gemma 3 differ"));
+}
+
 TEST_CASE("generation_config.json may name more ids that end a text") {
   const scratch folder("llama");
   const auto with = [&](const json& generation) {

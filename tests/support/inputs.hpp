@@ -61,11 +61,14 @@ struct tensors {
   shape model;
   kind look = kind::uniform;
   std::uint64_t seed = 0;
-  bool in_16_bits = false;  // each is one of bfloat16, so that a device that is given 16 bits has the same
+  bool in_16_bits = false;           // each is one of bfloat16, so that a device that is given 16 bits has the same
+  std::vector<index_t> donors = {};  // [layers]  whose keys and values a layer has; empty: its own
+  bool donors_queries = false;       // and whose queries
 
   /// One row; pass 1 is the second pass over a token.
   /// @param out  [head_dim]
   void fill(role of, token_id id, index_t position, index_t layer, index_t head, index_t pass, float* out) const {
+    if (!donors.empty() && (of != role::query || donors_queries)) layer = donors[static_cast<std::size_t>(layer)];
     const auto token = hash(of, id, position, layer, head, pass);
     for (index_t d = 0; d < model.head_dim; ++d) {
       const float exact = number(of, token, d);

@@ -60,7 +60,8 @@ class paged_engine {
   template <class Policy>
   paged_engine(const zoomr::shape& model, const Policy& policy, zoomr::config limits, const engine_layout& lies)
       : per_sequence_(limits.max_tokens / lies.page_tokens + 1),
-        held_(model, per_sequence_ * limits.max_sequences, lies),
+        held_(zoomr::detail::donor_table::stored_shape(model, limits.donors), per_sequence_ * limits.max_sequences,
+              lies),
         tables_(static_cast<std::size_t>(limits.max_sequences)),
         cache_(made(model, zoomr::with_placement(policy, zoomr::engine_pages{}), limits, held_.memory)) {
     // Pages come in no order.

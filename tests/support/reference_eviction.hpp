@@ -128,6 +128,7 @@ class eviction {
       if constexpr (Evictor::while_decoding) due = due || (!later && (end - from) % by_.every == 0);
       if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index_t layer = 0; layer < past_.model.layers; ++layer) {
+        if (!past_.donors.empty() && past_.donors[static_cast<std::size_t>(layer)] != layer) continue;
         for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
           doubtful = evict_tokens(layer, kv_head, end, pinned) || doubtful;
       }
@@ -137,7 +138,9 @@ class eviction {
   }
 
  private:
+  // That of the layer's donor.
   std::size_t kv_lane(index_t layer, index_t kv_head) const {
+    if (!past_.donors.empty()) layer = past_.donors[static_cast<std::size_t>(layer)];
     return static_cast<std::size_t>(layer * past_.model.kv_heads + kv_head);
   }
   index_t group() const { return past_.model.heads / past_.model.kv_heads; }

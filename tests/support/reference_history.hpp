@@ -73,6 +73,7 @@ struct history {
   double voters_none = -std::numeric_limits<double>::infinity();   // logit of its class none; -infinity: there is none
   double voters_none_slope = 0;                                    // less for each e-fold of eligible segments
   std::vector<float> rotary = {};             // frequencies of the rotary embedding; empty: unknown
+  std::vector<index_t> donors = {};           // [layers]  whose keys each layer attends; empty: its own
   std::vector<index_t> anchors = {};          // [layers]  whose choice each layer reads; empty: its own
   std::vector<index_t> anchor_kv_heads = {};  // [layers, kv_heads]  of which KV head there
 

@@ -9,6 +9,8 @@
 
 #include <cblas.h>
 
+#include "../../decode/input_error.hpp"
+
 namespace decode::perplexity {
 namespace {
 
@@ -111,6 +113,8 @@ prefill::prefill(model& net, std::span<const token_id> ids, const std::function<
       logits_(net.config().vocab),
       threads_(net.threads()),
       weights_(static_cast<std::size_t>(threads_.threads())) {
+  if (!net.config().donors.empty())
+    fail("studies pass a text through layers that each have keys, here some share them");
   const std::size_t copied = known == nullptr ? 0 : known->tokens_alike_with(ids);
   if (copied > 0) copy_first(*known, copied);
   each_chunk([&](std::size_t first, std::size_t count, bool last) {

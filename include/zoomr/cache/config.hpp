@@ -90,13 +90,15 @@ struct config {
   rotary_embedding rotary = {};  // of the layers of these: a question that is named before a long text scores from the
                                  // prompt's end (head_posterior); on the host
   layer_anchors anchors = {};    // layers that read what an earlier layer has chosen: on the host
-  bool transform_blocks = true;  // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
-  bool half_queries = false;     // queries and outputs may have 16 bits on the host: room to widen them
-  bool audit = false;            // measure what share of its attention each query captures: slow
-  class_table classes = {};      // [vocabulary] of each token id; kept alive by the caller
-  executor threads = {};         // that may work on a call of a host cache; kept alive by the caller
-  rank_heads ranks = {};         // that share the model's heads, and choose together; `voters` are of all heads then
-  rank_tokens token_ranks = {};  // that divide the tokens of each sequence: of a host cache with pages of its own
+  view<const index_t> donors = {};  // [layers]  whose keys and values each layer attends: its own, or those of an
+                                    // earlier layer that has some; empty: its own. On the host; the table may go
+  bool transform_blocks = true;     // q8_0 and q4_0 in the cache's own pages: after a Walsh-Hadamard transform
+  bool half_queries = false;        // queries and outputs may have 16 bits on the host: room to widen them
+  bool audit = false;               // measure what share of its attention each query captures: slow
+  class_table classes = {};         // [vocabulary] of each token id; kept alive by the caller
+  executor threads = {};            // that may work on a call of a host cache; kept alive by the caller
+  rank_heads ranks = {};            // that share the model's heads, and choose together; `voters` are of all heads then
+  rank_tokens token_ranks = {};     // that divide the tokens of each sequence: of a host cache with pages of its own
 
   static constexpr index_t most_tokens = 1 << 30;
 

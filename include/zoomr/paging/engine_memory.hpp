@@ -25,7 +25,7 @@ struct kv_strides {
 /// own. The numbers of a row are side by side; of a type whose rows are blocks, 32 numbers are one block, and strides
 /// are multiples of them. The memory and the tables of pointers are the caller's, and outlive the cache.
 struct engine_memory {
-  view<void* const> keys;    // [layers]  page 0, KV head 0, first token
+  view<void* const> keys;    // [layers that store keys]  page 0, KV head 0, first token
   view<void* const> values;  // [layers]  not read where values are in keys
   index_t pages = 0;         // that there are: ids in block tables are smaller
   index_t page_tokens = 16;  // of one page

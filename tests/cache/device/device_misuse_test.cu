@@ -59,6 +59,14 @@ TEST_CASE("a device cache refuses to measure captured attention") {
         std::string::npos);
 }
 
+TEST_CASE("a device cache refuses layers that share keys") {
+  const std::vector<zoomr::index_t> donors{0, 0};
+  zoomr::config limits = limits_for(60, 2);
+  limits.donors = zoomr::view<const zoomr::index_t>(donors);
+  CHECK(mistake_of([&] { snapkv_cache::bytes(of_device, small::snapkv, limits, 2); }) ==
+        "zoomr: config: donors are for host caches: in a device's each layer has keys of its own");
+}
+
 TEST_CASE("a device that evicts by attention takes no spans, and has no room for a question") {
   on_device given;
   const std::vector<token_id> ids(4, plain_id);

@@ -143,9 +143,8 @@ TEST_CASE("keys may be appended again until they are attended, and queries are s
               " was attended or observed in this pass, so that its keys cannot change");
     CHECK(mistake([&] { step.attend(layer, with.q(), with.o()); }) ==
           "zoomr: attend: layer " + std::to_string(layer) +
-              " was attended or observed in this pass already: keys are read by the queries of their own layer alone, "
-              "once, "
-              "so that another layer of the model cannot share them");
+              " was attended or observed in this pass already; a layer of the model that shares its keys is one of its "
+              "own, with a donor in config.donors");
   }
   step.commit(), plain.commit();
   CHECK(with.out == right.out);

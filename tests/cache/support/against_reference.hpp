@@ -68,6 +68,7 @@ void check_against_reference(const Policy& policy, const tape& says, zoomr::conf
   past.voters_none = limits.voters_none;
   past.voters_none_slope = limits.voters_none_slope;
   past.rotary.assign(limits.rotary.frequencies.begin(), limits.rotary.frequencies.end());
+  past.donors.assign(limits.donors.begin(), limits.donors.end());
   past.anchors.assign(limits.anchors.layers.begin(), limits.anchors.layers.end());
   for (index_t layer = 0; layer < limits.anchors.kv_heads.extent(0); ++layer) {
     for (const index_t head : limits.anchors.kv_heads[layer]) past.anchor_kv_heads.push_back(head);

@@ -302,6 +302,7 @@ class driver {
   void rollback(index_t v, index_t to);
 
   std::vector<voice> voices;
+  std::vector<index_t> donors = {};  // config.donors: the others append nothing
   bool layers_backwards = false;
   bool observe_prompts = false;  // the prompt's queries are only observed, as for an engine with its own prefill
   std::vector<const std::vector<index_t>*> tables = {};  // [voices]  block tables of an engine; empty: there are none
@@ -517,7 +518,9 @@ bool driver<Cache>::pass(step_type& step, const std::vector<part>& parts, index_
         if (!says.positions.empty()) turn(layer, {&q(packed, head, 0), {m.head_dim}});
       }
     });
-    if (m.values_in_keys) {
+    if (!donors.empty() && donors[static_cast<std::size_t>(layer)] != layer) {
+      // its keys are its donor's
+    } else if (m.values_in_keys) {
       if constexpr (requires { step.append(layer, k); }) step.append(layer, k);
     } else {
       step.append(layer, k, v);
@@ -590,7 +593,9 @@ class player : public cache_holder<Cache>, public driver<typename driven_part<Ca
  public:
   player(const shape& model, const Policy& policy, const zoomr::config& limits)
       : cache_holder<Cache>{Cache(model, policy, with_voters(policy, limits, model))},
-        driver<typename driven_part<Cache>::type>(this->cache) {}
+        driver<typename driven_part<Cache>::type>(this->cache) {
+    this->donors.assign(limits.donors.begin(), limits.donors.end());
+  }
 };
 
 /// A voice that goes on from a fork of voice `v`, with a text of its own.

@@ -70,6 +70,8 @@ struct device_checks {
                   "config: rotary, by which a question before a long text scores, is for host caches");
     ZOOMR_EXPECTS(limits.anchors.layers.data() == nullptr,
                   "config: anchors are for host caches: in a device's each layer chooses for itself");
+    ZOOMR_EXPECTS(limits.donors.data() == nullptr,
+                  "config: donors are for host caches: in a device's each layer has keys of its own");
   }
 
   // What an engine's pages must satisfy beside the conditions of a host cache.

@@ -41,6 +41,7 @@ struct cache_core {
   std::vector<chooser> choosers;           // [threads], or one
   table<thread_memory<number>> of_thread;  // [threads]
   std::vector<head_counts> counts;         // [max_draft_tokens, heads]  of one item in one layer
+  donor_table donors;                      // layers that store, and those that attend what these have stored
   anchor_table anchors;                    // layers that choose, and those that read what these have chosen
   segment_summarizer summaries;
   eviction_room room;
@@ -74,8 +75,9 @@ struct cache_core {
         pool(sizing::make_pool(sizes, policy, settings)),
         keys(sizes.key_lanes, model.head_dim, sizes.pool_pages(), sizes.rounded_keys),
         counts(sizing::counts_size(model, settings)),
+        donors(model, settings.donors),
         anchors(model, policy, settings.anchors),
-        summaries(sizes, policy, settings, anchors),
+        summaries(sizes, policy, settings, donors, anchors),
         room(sizes, settings),
         step(model, settings, policy.segment),
         draft_queries(model, sizes.query_parts, layout::draft_records(settings)),
@@ -101,6 +103,7 @@ struct cache_core {
     limits.voters = {};  // the caller's tables may go; `voters` and `exchange` have what is needed of them
     limits.ranks = {};
     limits.anchors = {};
+    limits.donors = {};
     replaced.reserve(static_cast<std::size_t>(Pool::owns_pages ? sizes.table_pages : 0));
     const index_t threads = sizing::most_threads(settings);
     const auto most = static_cast<std::size_t>(chooser::most_at_once(policy, threads));
@@ -159,7 +162,11 @@ struct cache_core {
   /// One KV lane of a sequence. It is a view of `state.pages`, valid until these change. Over tiers each `key(slot)`
   /// may throw error(storage), and a pointer is valid only until four other blocks have been requested.
   kv_lane_type kv_lane(const sequence_state& state, index_t layer, index_t kv_head) {
-    return pool.kv_lane(layer, kv_head, view<const index_t>(state.pages));
+    return pool.kv_lane(donors.stored(layer), kv_head, view<const index_t>(state.pages));
+  }
+  /// The number of a KV lane: among those that are stored.
+  index_t lane_of(index_t layer, index_t kv_head) const {
+    return donors.stored(layer) * sizes.model.kv_heads + kv_head;
   }
 
   /// Where a KV lane's keys are kept beside the pages, in `keys`; -1 if they are not.
@@ -181,7 +188,7 @@ struct cache_core {
     model_logits hook{{rule.soft_cap, {}, {}}, query_heads.size(), position};
     if (rule.alibi_slopes.size() == 0) return hook;
     hook.lane.slopes = rule.alibi_slopes.slice(query_heads.first, query_heads.last);
-    hook.lane.slots = state.slots_of(layer * sizes.model.kv_heads + query_heads.first / sizes.model.group());
+    hook.lane.slots = state.slots_of(lane_of(layer, query_heads.first / sizes.model.group()));
     hook.positions = state.moved.map();
     return hook;
   }

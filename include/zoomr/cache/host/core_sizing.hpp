@@ -79,7 +79,7 @@ struct core_sizing {
       return Pool::make(sizes.blocks, sizes.pool_pages(), limits.tiers,
                         bytes_beside_pages(sizes, policy, limits).total());
     } else {
-      return Pool(sizes.model, limits.engine);
+      return Pool(sizes.stored, limits.engine);
     }
   }
   static constexpr sentence_on_types widths_in_blocks{
@@ -102,10 +102,14 @@ struct core_sizing {
     if (const rotary_embedding& rotary = limits.rotary; rotary.frequencies.size() > 0)
       key_rotation(rotary.frequencies, 0, rotary.which, rotary.first).expect_fits(model.head_dim);
     if constexpr (Pool::owns_pages) {
-      return layout(model, policy, limits, Pool::may_fail);
+      const layout sizes(model, policy, limits, Pool::may_fail);
+      ZOOMR_EXPECTS(
+          sizes.key_lanes == 0 || sizes.stored == model,
+          "config: donors do not go with keys of voters that are kept beside the pages: over tiers, or as q8_0");
+      return sizes;
     } else {
-      const char* const problem =
-          limits.engine.problem(model, sizeof(number), in_blocks<number> ? numbers_in_block : 1);
+      const char* const problem = limits.engine.problem(donor_table::stored_shape(model, limits.donors), sizeof(number),
+                                                        in_blocks<number> ? numbers_in_block : 1);
       ZOOMR_EXPECTS(problem == nullptr, problem);
       return layout::without_pages(model, policy, limits);
     }
@@ -121,7 +125,7 @@ struct core_sizing {
   static memory_use with_pages(const layout& sizes, const config& limits, memory_use use) {
     const index_t pages = sizes.pool_pages();
     const byte_count others = use.total();
-    use.details = bounded_product({pages, Pool::page_bytes(sizes.model)});
+    use.details = bounded_product({pages, Pool::page_bytes(sizes.stored)});
     ZOOMR_EXPECTS(use.total() < too_many_bytes, "config: a cache of this shape would need 2^60 bytes or more");
     const pool_bytes pool = Pool::bytes(sizes.blocks, pages, limits.tiers, others);
     use.details = pool.memory;

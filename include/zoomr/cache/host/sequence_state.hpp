@@ -26,7 +26,7 @@ namespace zoomr::inline v0::detail {
 /// them. Observing reads `committed` and writes `pending`. Calling `commit` once more takes it back, as long as nothing
 /// has been observed since.
 struct attention_sums {
-  buffer<float> committed;  // [layers, heads, layout::carried]
+  buffer<float> committed;  // [layers that store, heads, layout::carried]
   buffer<float> pending;    // the same
 
   explicit attention_sums(std::int64_t size) : committed(size), pending(size) {}
@@ -57,8 +57,8 @@ struct sequence_state : token_state {
       : token_state(policy, limits.max_tokens, sizes.table_pages, sizes.most_segments),
         summaries(sizes.summary_bytes(sizes.most_segments)),
         most_kept(sizes.kept),
-        kept(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
-        received(std::int64_t{sizes.model.layers} * sizes.model.heads * sizes.carried),
+        kept(static_cast<std::size_t>(sizes.stored.kv_lanes()) * static_cast<std::size_t>(sizes.kept)),
+        received(std::int64_t{sizes.stored.layers} * sizes.model.heads * sizes.carried),
         noted(sizes.model, sizes.noted > 0 ? 1 : 0, (std::max)(1, sizes.noted)),
         last_queries(sizes.asked_heads(), 1, sizes.remembered),
         questions(sizes.asked_heads(), sizes.question, limits.rollback_depth()),
@@ -98,7 +98,7 @@ struct sequence_state : token_state {
     return bytes(classes.size(), sizeof(token_class)) + bytes(later_prompts.size(), sizeof(token_range)) +
            bytes(moved.spans(), sizeof(position_span)) + bytes(pages.size(), sizeof(index_t)) +
            bytes(segments.size(), sizeof(segment) + sizes.state_bytes) +
-           std::int64_t{sizes.model.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
+           std::int64_t{sizes.stored.kv_lanes()} * kept_each.committed * static_cast<byte_count>(sizeof(index_t)) +
            sizes.observing_bytes(in_prompt()) +
            (sizes.heard > 0 ? key_masses::bytes(sizes.heard + sizes.question, sizes.voters, segment_count()) : 0) +
            std::int64_t{sizes.selection_rows} * (static_cast<byte_count>(sizeof(selection_row)) + segments.size()) +
@@ -112,7 +112,7 @@ struct sequence_state : token_state {
     return limits.max_tokens * static_cast<byte_count>(sizeof(token_class)) +
            most_later_prompts(limits.max_tokens) * static_cast<byte_count>(sizeof(token_range)) +
            moved_positions::most(limits.max_tokens) * static_cast<byte_count>(sizeof(position_span)) +
-           (sizes.table_pages + std::int64_t{sizes.model.kv_lanes()} * sizes.kept) *
+           (sizes.table_pages + std::int64_t{sizes.stored.kv_lanes()} * sizes.kept) *
                static_cast<byte_count>(sizeof(index_t)) +
            bounded_product({sizes.log_words, sizeof(index_t)}) + sizes.most_segments * table +
            sizes.observing_bytes(true) +
@@ -131,11 +131,11 @@ struct sequence_state : token_state {
       std::copy_n(other.summaries.data() + offset, sizes.kv_lane_summary_bytes(segment_count()),
                   summaries.data() + offset);
     }
-    for (index_t kv_lane = 0; kv_lane < sizes.model.kv_lanes(); ++kv_lane) {
+    for (index_t kv_lane = 0; kv_lane < sizes.stored.kv_lanes(); ++kv_lane) {
       const auto first = static_cast<std::ptrdiff_t>(kv_lane * most_kept);
       std::copy_n(other.kept.begin() + first, kept_each.committed, kept.begin() + first);
     }
-    for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.model.layers * sizes.model.heads; ++head) {
+    for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.stored.layers * sizes.model.heads; ++head) {
       std::copy_n(other.received.committed.data() + head * sizes.carried, slots(),
                   received.committed.data() + head * sizes.carried);
     }

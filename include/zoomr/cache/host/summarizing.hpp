@@ -18,10 +18,12 @@ namespace zoomr::inline v0::detail {
 /// then numbers of `any_summarizer::number_bytes` at [segment] of the KV lane's index.
 class segment_summarizer {
  public:
-  segment_summarizer(const layout& sizes, const any_policy& policy, const config& limits, const anchor_table& anchors)
+  segment_summarizer(const layout& sizes, const any_policy& policy, const config& limits, const donor_table& donors,
+                     const anchor_table& anchors)
       : sizes_(sizes),
         summarize_(policy.summarize),
         limits_(limits),
+        donors_(donors),
         anchors_(anchors),
         keys_(static_cast<std::size_t>(keys_at_once(sizes, policy, limits)) *
               static_cast<std::size_t>(sizes.model.head_dim)),
@@ -48,16 +50,16 @@ class segment_summarizer {
  private:
   template <class Pool>
   void make_all(Pool& pool, sequence_state& state, index_t first) {
-    for (index_t l = 0; l < sizes_.model.kv_lanes(); ++l) {
+    for (index_t l = 0; l < sizes_.stored.kv_lanes(); ++l) {
       const index_t index_lane = anchors_.index_lane(l);
       if (index_lane < 0) continue;
-      const auto kv_lane =
-          pool.kv_lane(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads, view<const index_t>(state.pages));
+      const index_t stored = l / sizes_.model.kv_heads, kv_head = l % sizes_.model.kv_heads;
+      const float scale = limits_.key_scale.at(donors_.layer_of(stored), kv_head);
+      const auto kv_lane = pool.kv_lane(stored, kv_head, view<const index_t>(state.pages));
       const slot_map slots = state.slots_of(l);
       for (index_t id = first; id < state.segment_count(); ++id) {
         const segment& s = state.segments[id];
-        make_one(kv_lane, limits_.key_scale.at(l / sizes_.model.kv_heads, l % sizes_.model.kv_heads),
-                 {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
+        make_one(kv_lane, scale, {slots.slot_of(s.cue_begin), slots.slot_of(s.cue_end)});
         const view<float, 2> cells(cells_.data(), {sizes_.model.head_dim, sizes_.summary_rows});
         summarize_.store(cells, state.summaries_of(sizes_, index_lane) + sizes_.kv_lane_summary_bytes(id));
       }
@@ -100,6 +102,7 @@ class segment_summarizer {
   layout sizes_;
   const any_summarizer& summarize_;
   config limits_;  // for its scales
+  const donor_table& donors_;
   const anchor_table& anchors_;
   std::vector<float> keys_;     // [longest cue, head_dim], or one key
   std::vector<float> work_;     // [longest cue]

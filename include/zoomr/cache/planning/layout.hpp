@@ -7,6 +7,7 @@
 #include <zoomr/cache/config.hpp>
 #include <zoomr/cache/planning/anchor_table.hpp>
 #include <zoomr/cache/planning/choice_exchange.hpp>
+#include <zoomr/cache/planning/donor_table.hpp>
 #include <zoomr/cache/tokens/query_memory.hpp>
 #include <zoomr/cache/tokens/question_queries.hpp>
 #include <zoomr/cache/tokens/selection.hpp>
@@ -64,6 +65,7 @@ inline index_t segments_of(const any_policy& policy, const config& sizes) {
 /// cannot disagree. A policy that does not need something has 0 of it.
 struct layout {
   shape model;
+  shape stored;  // the same with those layers alone that store keys and values
   index_t most_segments = 0;
   index_t summary_rows = 0;
   index_t index_lanes = 0;        // KV lanes that have summaries, or whose keys a choice scores
@@ -105,6 +107,7 @@ struct layout {
   /// @pre    expect_possible(model_shape, policy, sizes) has let them pass
   layout(const shape& model_shape, const any_policy& policy, const config& sizes, bool pages_may_fail = false)
       : model(model_shape),
+        stored(donor_table::stored_shape(model_shape, sizes.donors)),
         number_bytes(policy.summarize.number_bytes),
         scale_bytes(policy.summarize.scale_bytes),
         state_bytes(policy.segment.state_bytes),
@@ -114,7 +117,7 @@ struct layout {
         window(sizes.logits.window),
         pool(pool_tokens(policy, sizes)) {
     most_segments = segments_of(policy, sizes);
-    index_lanes = anchor_table::index_lanes(model, policy, sizes.anchors);
+    index_lanes = anchor_table::index_lanes(stored, policy, sizes.anchors);
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
@@ -123,7 +126,7 @@ struct layout {
     rounded_keys = heard > 0 && sizes.voter_keys == voter_storage::q8_0;
     if (heard > 0 && (pages_may_fail || rounded_keys))
       key_lanes = voter_table::count_kv_lanes(model, sizes.own_voters(model.heads));
-    blocks = {model, kv_heads_share_slots(policy) ? model.kv_heads : 1};
+    blocks = {stored, kv_heads_share_slots(policy) ? model.kv_heads : 1};
   }
 
   /// Queries of each token after the prompt are kept until it is committed.
@@ -186,7 +189,7 @@ struct layout {
   /// What eviction keeps of one sequence, whose prompt may still be coming: carried sums, committed and pending, and
   /// remembered queries.
   byte_count observing_bytes(bool in_prompt) const {
-    const auto sums = std::int64_t{2} * model.layers * model.heads * carried;
+    const auto sums = std::int64_t{2} * stored.layers * model.heads * carried;
     return sums * static_cast<byte_count>(sizeof(float)) + query_memory::bytes(model, noted > 0 ? 1 : 0, noted) +
            query_memory::bytes(asked_heads(), 1, in_prompt || heard > 0 ? remembered : 0) + question_bytes;
   }

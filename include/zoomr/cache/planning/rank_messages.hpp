@@ -50,7 +50,9 @@ inline std::int64_t rank_configuration(const shape& model, const any_policy& pol
     for (const index_t number : {model.kv_heads, limits.token_ranks.deal, limits.rollback_depth()})
       hash.add(std::int64_t{number});
   }
-  for (const index_t anchor : limits.anchors.layers) hash.add(std::int64_t{anchor});
+  for (const view<const index_t>& layers : {limits.anchors.layers, limits.donors}) {
+    for (const index_t layer : layers) hash.add(std::int64_t{layer});
+  }
   for (const float number : {limits.logits.scale, limits.logits.soft_cap, limits.voters_unsure, limits.voters_none,
                              limits.voters_none_slope})
     hash.add(number);

@@ -6,8 +6,9 @@
 #include <zoomr/core/error.hpp>
 #include <zoomr/core/table.hpp>
 #include <zoomr/core/types.hpp>
+#include <zoomr/core/view.hpp>
 
-#include <algorithm>  // std::any_of, std::fill
+#include <algorithm>  // std::any_of, std::copy, std::fill
 #include <bit>        // std::countr_one
 #include <string>     // std::to_string
 
@@ -17,17 +18,29 @@ namespace zoomr::inline v0::detail {
 /// is for all items of the pass, so that one bit for each layer is enough.
 ///
 /// The keys of a layer may be appended again, which overwrites them, until its queries are seen: what has been attended
-/// is what is committed. The queries of a layer are seen once, since choices and statistics count them.
+/// is what is committed. The queries of a layer are seen once, since choices and statistics count them. A layer that
+/// attends the keys of another one, its donor, has nothing to append, and comes after it.
 /// @cost  a few instructions a call, one word for 64 layers at the end of a pass; no allocation after construction
 class step_layers {
  public:
   step_layers() = default;
-  explicit step_layers(index_t layers) : layers_(layers), appended_(words(layers)), seen_(words(layers)) {}
-  static byte_count bytes(index_t layers) { return 2 * words(layers) * static_cast<byte_count>(sizeof(std::uint64_t)); }
+  /// @param donors  [layers]  config.donors, or empty
+  step_layers(index_t layers, view<const index_t> donors)
+      : layers_(layers), donors_(layers), keyless_(words(layers)), appended_(words(layers)), seen_(words(layers)) {
+    for (index_t layer = 0; layer < layers; ++layer) {
+      donors_[layer] = donors.size() > 0 ? donors[layer] : layer;
+      if (donors_[layer] != layer) set(keyless_, layer);
+    }
+    clear();
+  }
+  static byte_count bytes(index_t layers) {
+    return 3 * words(layers) * static_cast<byte_count>(sizeof(std::uint64_t)) +
+           layers * static_cast<byte_count>(sizeof(index_t));
+  }
 
   /// A new pass begins.
   void clear() {
-    std::fill(appended_.begin(), appended_.end(), 0u);
+    std::copy(keyless_.begin(), keyless_.end(), appended_.begin());
     std::fill(seen_.begin(), seen_.end(), 0u);
     any_ = started_ = false;
   }
@@ -39,8 +52,11 @@ class step_layers {
     ZOOMR_EXPECTS(layer >= 0 && layer < layers_, std::string(call) + ": there is no layer " + std::to_string(layer) +
                                                      ", the model has " + std::to_string(layers_));
   }
-  /// Before `append`: the queries of the layer have not been seen.
+  /// Before `append`: the layer has keys of its own, and its queries have not been seen.
   void expect_append(index_t layer) const {
+    ZOOMR_EXPECTS(donors_[layer] == layer, "append: layer " + std::to_string(layer) +
+                                               " has no keys of its own: by config.donors it attends those of layer " +
+                                               std::to_string(donors_[layer]));
     ZOOMR_EXPECTS(!has(seen_, layer), "append: layer " + std::to_string(layer) +
                                           " was attended or observed in this pass, so that its keys cannot change");
   }
@@ -50,8 +66,12 @@ class step_layers {
                                              " before, in the same pass");
     ZOOMR_EXPECTS(!has(seen_, layer),
                   std::string(call) + ": layer " + std::to_string(layer) +
-                      " was attended or observed in this pass already: keys are read by the queries of their own "
-                      "layer alone, once, so that another layer of the model cannot share them");
+                      " was attended or observed in this pass already; a layer of the model that shares its keys is "
+                      "one of its own, with a donor in config.donors");
+    const index_t donor = donors_[layer];
+    ZOOMR_EXPECTS(donor == layer || has(seen_, donor), std::string(call) + ": layer " + std::to_string(layer) +
+                                                           " attends the keys of layer " + std::to_string(donor) +
+                                                           ": attend or observe that one before, in the same pass");
   }
   /// The same where this layer reads what `anchor` chooses: that one's queries have been seen.
   void expect_queries(const char* call, index_t layer, index_t anchor) const {
@@ -113,7 +133,9 @@ class step_layers {
   }
 
   index_t layers_ = 0;
-  bits appended_;  // one bit for each layer
+  table<index_t> donors_;  // [layers]  whose keys each attends
+  bits keyless_;           // one bit for each layer: it attends those of another
+  bits appended_;          // nothing is left to append
   bits seen_;
   bool any_ = false;
   bool started_ = false;

@@ -152,17 +152,22 @@ class saved_head {
   bool same_policy() const { return same_policy_; }
 
  private:
+  // Flags of the model.
+  static constexpr index_t in_keys = 1, share_keys = 2;
+
   // Why its keys and values are not of this cache's kind; empty if they are.
   std::string model() {
     const shape& m = sizes_.model;
     shape found = m;
     found.value_dim = m.value_width();
-    index_t in_keys = m.values_in_keys ? 1 : 0;
-    for (index_t* size : {&found.layers, &found.heads, &found.kv_heads, &found.head_dim, &found.value_dim, &in_keys}) {
+    const index_t own_flags = (m.values_in_keys ? in_keys : 0) + (sizes_.stored == m ? 0 : share_keys);
+    index_t flags = own_flags;
+    for (index_t* size : {&found.layers, &found.heads, &found.kv_heads, &found.head_dim, &found.value_dim, &flags}) {
       archive_.number(*size);
     }
-    archive_.expect(found.value_dim > 0 && (in_keys == 0 || in_keys == 1), "its values have a width that cannot be");
-    found.values_in_keys = in_keys == 1;
+    archive_.expect(found.value_dim > 0 && flags >= 0 && flags <= in_keys + share_keys,
+                    "its values have a width that cannot be");
+    found.values_in_keys = (flags & in_keys) != 0;
     char own[16] = {}, name[16];
     const std::string stored = std::string(storage_name<number>()) + (core_.hadamard.transforms() ? "_hadamard" : "");
     std::memcpy(own, stored.data(), stored.size());
@@ -180,6 +185,14 @@ class saved_head {
           name, std::find_if(name, name + 16, [](char c) { return c < 'a' && (c < '0' || c > '9') && c != '_'; }));
       return "its keys and values are stored as " + other + ", this cache's as " + stored;
     }
+    bool same_donors = flags == own_flags;
+    for (index_t layer = 0; same_donors && (flags & share_keys) != 0 && layer < m.layers; ++layer) {
+      const index_t own_donor = core_.donors.layer_of(core_.donors.stored(layer));
+      index_t donor = own_donor;
+      archive_.number(donor);
+      same_donors = donor == own_donor;
+    }
+    if (!same_donors) return "other layers of its model share keys than this cache's config.donors says";
     const bool same_keys = scales(core_.limits.key_scale);
     const bool same_values = scales(core_.limits.value_scale);
     const saved_rule own_rule(core_.limits.logits, m);

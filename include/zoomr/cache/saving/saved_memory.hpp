@@ -81,10 +81,11 @@ class saved_memory {
     index_t summed = parts_.summed;
     archive_.number(summed);
     archive_.expect(summed >= 0 && summed <= tokens_, "it has sums of more slots than there are");
-    if (sizes_.carried == 0) return skip(summed, heads());
+    const index_t rows = sizes_.stored.layers * sizes_.model.heads;
+    if (sizes_.carried == 0) return skip(summed, rows);
     if (summed == 0 && parts_.summed > 0) lacks("attention that its tokens got");
     archive_.expect(summed == parts_.summed, "its sums are of other slots");
-    for (index_t row = 0; row < heads(); ++row) {
+    for (index_t row = 0; row < rows; ++row) {
       archive_.numbers(state_.received.committed.data() + std::int64_t{row} * sizes_.carried, summed);
     }
   }

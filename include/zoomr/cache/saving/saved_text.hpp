@@ -165,7 +165,7 @@ class saved_text {
     if (count == 0) return;
     const index_t pinned = state_.pinned(policy_.zone);
     archive_.expect(count >= pinned, "a pinned prompt is not kept");
-    for (index_t lane = 0; lane < sizes_.model.kv_lanes(); ++lane) {
+    for (index_t lane = 0; lane < sizes_.stored.kv_lanes(); ++lane) {
       const view<index_t> positions = state_.kept_positions(lane, count);
       archive_.numbers(positions.data(), count);
       if constexpr (!reads) continue;
@@ -205,7 +205,7 @@ class saved_text {
 
   // Page by page, since that is how much of it is in memory at once. What was given back, or can be, is not there.
   void pages() {
-    const shape& m = sizes_.model;
+    const shape& m = sizes_.stored;
     for (index_t page = 0; page * page_tokens < state_.slots(); ++page) {
       if (!holds(page)) continue;
       const index_t first = page * page_tokens, rows = (std::min)(page_tokens, state_.slots() - first);
@@ -213,7 +213,7 @@ class saved_text {
       archive_.number(found);
       archive_.expect(found == page, "another page comes");
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
-        const index_t layer = lane / m.kv_heads, kv_head = lane % m.kv_heads;
+        const index_t layer = core_.donors.layer_of(lane / m.kv_heads), kv_head = lane % m.kv_heads;
         const auto kv_lane = core_.kv_lane(state_, layer, kv_head);
         lane_rows(kv_lane, first, rows);
         for (index_t slot = first; reads && sizes_.key_lanes > 0 && slot < first + rows; ++slot) {

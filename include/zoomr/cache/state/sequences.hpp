@@ -40,6 +40,7 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
     expect_extents("config: voters are", limits.voters, {{model.layers, limits.ranks.all(model.heads)}});
   }
   expect_anchors(model, policy, limits.anchors);
+  expect_donors(model, limits);
   ZOOMR_EXPECTS(!policy.selects || !policy.aggregate.asks_voters() || voter_table::count(limits.voters) > 0,
                 "config: the policy asks heads that vote, so voters must have the weights of all heads, one of them "
                 "above 0 at least");

@@ -33,7 +33,7 @@ struct step_plan {
 
   step_plan(const shape& model, const config& limits, const any_segmenter& segmenter)
       : tokens(limits.max_batched_tokens),
-        layers(model.layers),
+        layers(model.layers, limits.donors),
         segmenting{std::vector<std::byte>(segmenter.state_bytes), {}} {
     items.reserve(static_cast<std::size_t>(limits.max_sequences));
     taken.resize(static_cast<std::size_t>(limits.max_sequences));

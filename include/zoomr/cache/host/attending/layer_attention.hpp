@@ -31,7 +31,7 @@ class layer_attention : item_attention<Pool> {
   /// @cost    no allocation; key and value read of each attended slot and KV head, or query head where each chooses
   /// alone. In the prompt so much for each few tokens of the chunk, but a page is brought once for all of them
   void attend() {
-    core_.pool.begin_layer(layer_);
+    core_.pool.begin_layer(core_.donors.stored(layer_));
     item_.prompt ? attend_prompt() : attend_chosen();
   }
 
@@ -77,7 +77,7 @@ class layer_attention : item_attention<Pool> {
     const token_range every_kv_head{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
     for (index_t at = first_page_seen(0); at < slot(item_.tokens); at = tile_end(at)) {
-      core_.pool.prefetch(layer_, every_kv_head, view<const index_t>(core_.state_of(item_).pages),
+      core_.pool.prefetch(core_.donors.stored(layer_), every_kv_head, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
       for (index_t head = 0; head < every_kv_head.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
@@ -286,7 +286,7 @@ class layer_attention : item_attention<Pool> {
                     index_t attended) {
     const shape& model = core_.sizes.model;
     const sequence_state& sequence = core_.state_of(item_);
-    const index_t t = tokens.first;
+    const index_t t = tokens.first, stored = core_.donors.stored(layer_);
     const view<const index_t> pages(sequence.pages);
     const view<head_counts> counted = counts(t);
     kv_head_ranges<Pool> found(reads, kv_head, thread);
@@ -295,8 +295,8 @@ class layer_attention : item_attention<Pool> {
       const view<const token_range> ranges = found.next(first, counted[first]);
       const token_range lanes{kv_head, kv_head + 1}, heads{first, first + reader_heads};
       const auto left = [=](token_range r) { return token_range{(std::max)(r.first, attended), r.last}; };
-      for (const token_range& r : ranges) core_.pool.touch(layer_, lanes, pages, left(r));
-      for (const token_range& r : ranges) core_.pool.prefetch(layer_, lanes, pages, left(r));
+      for (const token_range& r : ranges) core_.pool.touch(stored, lanes, pages, left(r));
+      for (const token_range& r : ranges) core_.pool.prefetch(stored, lanes, pages, left(r));
       if (attended == 0) {
         begin(tokens, heads);
         if (tokens.size() > 1) attended = reads.settled(kv_head, item_.first + tokens.last - 1);

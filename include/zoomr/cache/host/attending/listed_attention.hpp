@@ -45,7 +45,7 @@ class listed_attention : item_attention<Pool> {
   /// @cost  no allocation; key and value read of each listed token and KV head
   void attend() {
     const index_t kv_heads = core_.sizes.model.kv_heads, tokens = item_.tokens - first();
-    core_.pool.begin_layer(layer_);
+    core_.pool.begin_layer(core_.donors.stored(layer_));
     const executor workers =
         core_.threads_for(std::int64_t{tokens} * (std::min)(listed_.extent(2), token_at(0).slots()));
     for_each_piece(workers, tokens * kv_heads,

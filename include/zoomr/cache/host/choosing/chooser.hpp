@@ -24,11 +24,9 @@
 
 namespace zoomr::inline v0::detail {
 
-/// The heads and the row of one choice. Where a row serves several KV lanes any of them stands for all: no policy lets
-/// them keep different tokens then.
+/// The heads and the row of one choice.
 struct choice_row {
   index_t row = 0;
-  index_t kv_lane = 0;  // whose kept tokens count
   index_t first_layer = 0;
   index_t last_layer = 0;  // exclusive
   index_t first_head = 0;
@@ -39,18 +37,18 @@ struct choice_row {
 /// @param head  of the layer, 0 ... model.heads - 1
 inline choice_row row_for(const shape& model, scope per, index_t layer, index_t head) {
   const index_t kv_head = head / model.group();
-  const index_t kv_lane = layer * model.kv_heads + kv_head;
   switch (per) {
     case scope::sequence:
-      return {0, 0, 0, model.layers, 0, model.heads};
+      return {0, 0, model.layers, 0, model.heads};
     case scope::layer:
-      return {layer, kv_lane, layer, layer + 1, 0, model.heads};
+      return {layer, layer, layer + 1, 0, model.heads};
     case scope::kv_head:
-      return {kv_lane, kv_lane, layer, layer + 1, kv_head * model.group(), (kv_head + 1) * model.group()};
+      return {layer * model.kv_heads + kv_head, layer, layer + 1, kv_head * model.group(),
+              (kv_head + 1) * model.group()};
     case scope::head:
       break;
   }
-  return {layer * model.heads + head, kv_lane, layer, layer + 1, head, head + 1};
+  return {layer * model.heads + head, layer, layer + 1, head, head + 1};
 }
 
 /// Queries of one token by which the heads [first, last) of a layer choose. The views hold all heads of the layer,

@@ -35,7 +35,7 @@ class row_choices {
   /// @return  what the statistics are to count
   /// @cost  reads the index of the row's KV lanes once for each query head
   choice_counts make(const choice_row& row, view<const float, 2> queries, selection& into) {
-    chooser_.begin(state_, zone(), state_.slots_of(row.kv_lane));
+    chooser_.begin(state_, zone(), state_.slots_of(lane_of(row)));
     if (core_.sizes.heard > 0) {
       add_shares();
     } else {
@@ -45,6 +45,12 @@ class row_choices {
   }
 
  private:
+  // The KV lane whose kept tokens count. Where a row serves several any of them stands for all: no policy lets them
+  // keep different tokens then.
+  index_t lane_of(const choice_row& row) const {
+    return core_.lane_of(row.first_layer, row.first_head / core_.sizes.model.group());
+  }
+
   // The zones of the token. A choice that is made after the commit may take the segments that the item has closed. So
   // its open segment begins where the segmenter says; in a pass it begins where the plan of the item says.
   zone_bounds zone() const {
@@ -60,7 +66,7 @@ class row_choices {
                            index_t thread) {
       const view<const votes_t> votes = chooser_.votes_so_far();
       if (!core_.policy.adds_scores_of_keys()) {
-        const index_t lane = core_.anchors.index_lane(layer * core_.sizes.model.kv_heads + kv_head);
+        const index_t lane = core_.anchors.index_lane(core_.lane_of(layer, kv_head));
         core_.policy.score.score(queries, state_.summaries_of(core_.sizes, lane), votes, scores);
         return;
       }
@@ -73,7 +79,7 @@ class row_choices {
     };
     const head_queries row_queries = queries_.of_row(row, layer, layer_queries);
     if (core_.sizes.rounded_cells > 0) {
-      const index_t lane = core_.anchors.index_lane(row.kv_lane);
+      const index_t lane = core_.anchors.index_lane(lane_of(row));
       const rounded_lane rounded = state_.rounded.lane(lane, state_.segment_count());
       const auto* const summaries = reinterpret_cast<const float*>(state_.summaries_of(core_.sizes, lane));
       if (chooser_.choose_listed(row_queries, rounded, summaries)) return;

@@ -58,7 +58,7 @@ struct layer_token {
 
   /// Slots that full attention would read, from the first one of the sequence on.
   index_t slots() const { return state().slot_end(position + 1); }
-  slot_map slots_of(index_t kv_head) const { return state().slots_of(layer * core.sizes.model.kv_heads + kv_head); }
+  slot_map slots_of(index_t kv_head) const { return state().slots_of(core.lane_of(layer, kv_head)); }
   /// Those that it sees: after the begin of a layer's sliding window.
   token_range seen_slots(index_t kv_head) const {
     return {slots_of(kv_head).slot_of(core.window_of(state()).first(position)), slots()};
@@ -150,10 +150,11 @@ class token_ranges {
       const token_range kv_heads{head / model.group(), (head + heads_of_list - 1) / model.group() + 1};
       const range_list list = resolved(kv_heads.first, head, view<token_range>(core.of_thread.front().ranges));
       const view<const index_t> pages(token_.state().pages);
+      const index_t stored = core.donors.stored(token_.layer);
       for (const token_range& r : list.ranges()) {
-        if (keep) core.pool.touch(token_.layer, kv_heads, pages, r);
+        if (keep) core.pool.touch(stored, kv_heads, pages, r);
       }
-      for (const token_range& r : list.ranges()) core.pool.prefetch(token_.layer, kv_heads, pages, r);
+      for (const token_range& r : list.ranges()) core.pool.prefetch(stored, kv_heads, pages, r);
     }
   }
 

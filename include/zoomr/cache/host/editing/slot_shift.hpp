@@ -42,7 +42,7 @@ class slot_shift {
       written_ = {closed.first, left_};
     } else if (turns && turned.size() > 0) {
       written_ = {left_, 0};
-      for (index_t lane = 0; lane < core.sizes.model.kv_lanes(); ++lane) {
+      for (index_t lane = 0; lane < core.sizes.stored.kv_lanes(); ++lane) {
         const token_range rows = turned_slots(lane);
         written_ = {(std::min)(written_.first, rows.first), (std::max)(written_.last, rows.last)};
       }
@@ -72,7 +72,7 @@ class slot_shift {
   /// @throws error(storage) if a page over tiers does not come: `forget` must follow
   /// @cost  reads and writes all keys and values that change, and over tiers and in shared pages those beside them
   void write() {
-    for (index_t layer = 0; layer < core_.sizes.model.layers; ++layer) move_layer(layer);
+    for (index_t stored = 0; stored < core_.sizes.stored.layers; ++stored) move_layer(stored);
   }
   /// Of pages that were written, but belong to no sequence yet.
   void forget() {
@@ -106,9 +106,9 @@ class slot_shift {
     }
   }
 
-  void move_layer(index_t layer) {
-    const index_t heads = core_.sizes.model.kv_heads;
-    core_.pool.begin_layer(layer);
+  void move_layer(index_t stored) {
+    const index_t heads = core_.sizes.model.kv_heads, layer = core_.donors.layer_of(stored);
+    core_.pool.begin_layer(stored);
     if constexpr (Pool::owns_pages) {
       index_t copies = 0;
       each_page([&](index_t at, bool copied) {
@@ -117,7 +117,7 @@ class slot_shift {
         const token_range slots{copied ? first : (std::max)(first, written_.first),
                                 copied ? last : (std::min)(last, written_.last)};
         for (index_t head = 0; head < heads; ++head) {
-          move_rows(layer, head, slots, core_.pool.kv_lane(layer, head, view<const index_t>(&goal, {1})), first);
+          move_rows(layer, head, slots, core_.pool.kv_lane(stored, head, view<const index_t>(&goal, {1})), first);
         }
       });
     } else {
@@ -134,7 +134,7 @@ class slot_shift {
   template <class Lane>
   void move_rows(index_t layer, index_t kv_head, token_range slots, const Lane& to, index_t first) {
     const auto from = core_.kv_lane(state_, layer, kv_head);
-    const token_range turned = turned_slots(layer * core_.sizes.model.kv_heads + kv_head);
+    const token_range turned = turned_slots(core_.lane_of(layer, kv_head));
     for (index_t slot = slots.first; slot < slots.last; ++slot) {
       const index_t before = slot >= closed_.first ? slot + closed_.size() : slot;
       const auto* const key = from.key(before);

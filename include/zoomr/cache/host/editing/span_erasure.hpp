@@ -81,7 +81,7 @@ void move_records(const cache_core<Pool>& core, sequence_state& state, token_ran
     if (sizes.noted > 0) state.noted.erase(erased, {state.prompt_end, tokens});
   }
   const token_range behind{state.slot_end(erased.last), state.slots()};
-  for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.model.layers * sizes.model.heads; ++head) {
+  for (std::int64_t head = 0; sizes.carried > 0 && head < sizes.stored.layers * sizes.model.heads; ++head) {
     float* const sums = state.received.committed.data() + head * sizes.carried;
     std::copy(sums + behind.first, sums + behind.last, sums + behind.first - erased.size());
   }

@@ -24,12 +24,12 @@ class eviction_room {
     spare_.reserve(sizes.spare_pages());
     if (!used_) return;
     replaced_.reserve(pages_for(limits.max_tokens));
-    kept_.reserve(static_cast<std::size_t>(sizes.model.kv_lanes()) * static_cast<std::size_t>(sizes.kept));
+    kept_.reserve(static_cast<std::size_t>(sizes.stored.kv_lanes()) * static_cast<std::size_t>(sizes.kept));
   }
   static byte_count bytes(const layout& sizes, const config& limits) {
     if (!sizes.eviction_may_fail) return 0;
     const byte_count indices =
-        std::int64_t{sizes.model.kv_lanes()} * sizes.kept + sizes.spare_pages() + pages_for(limits.max_tokens);
+        std::int64_t{sizes.stored.kv_lanes()} * sizes.kept + sizes.spare_pages() + pages_for(limits.max_tokens);
     return indices * static_cast<byte_count>(sizeof(index_t));
   }
   /// Once, when the cache is made: `layout::pool_pages` counts these pages beside those of sequences.

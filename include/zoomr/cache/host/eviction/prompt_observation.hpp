@@ -17,8 +17,10 @@ namespace zoomr::inline v0::detail {
 /// The sums of one query head's attention that an evictor which accumulates has carried over.  [slots in use]
 /// @param head    query head of the layer
 /// @param tokens  how many slots are in use
-inline view<float> carried(const layout& sizes, buffer<float>& memory, index_t layer, index_t head, index_t tokens) {
-  return {memory.data() + (std::int64_t{layer} * sizes.model.heads + head) * sizes.carried, {tokens}};
+template <class Pool>
+view<float> carried(const cache_core<Pool>& core, buffer<float>& memory, index_t layer, index_t head, index_t tokens) {
+  const std::int64_t row = std::int64_t{core.donors.stored(layer)} * core.sizes.model.heads + head;
+  return {memory.data() + row * core.sizes.carried, {tokens}};
 }
 
 /// Lets the queries of the tokens in `positions` update one KV lane, on top of the sums that are carried. The result
@@ -46,7 +48,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     std::fill(sums.begin(), sums.end(), 0.0f);
     if (core.sizes.carried == 0) continue;
     const index_t head = kv_head * model.group() + g;
-    std::copy_n(carried(core.sizes, state.received.committed, layer, head, before).data(), before, sums.data());
+    std::copy_n(carried(core, state.received.committed, layer, head, before).data(), before, sums.data());
   }
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
   const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
@@ -67,7 +69,7 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
   }
   for (index_t g = 0; core.sizes.carried > 0 && g < model.group(); ++g) {
     const index_t head = kv_head * model.group() + g;
-    std::copy_n(memory.sums(g, held).data(), held, carried(core.sizes, into, layer, head, held).data());
+    std::copy_n(memory.sums(g, held).data(), held, carried(core, into, layer, head, held).data());
   }
 }
 
@@ -176,17 +178,17 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
     });
     if (!evicts) return;
     memory.choose(core.policy.evict, memory.all_sums(model.group(), end), end - first, core.policy.zone.sinks,
-                  state.kept_positions(layer * model.kv_heads + kv_head, kept), pins);
+                  state.kept_positions(core.lane_of(layer, kv_head), kept), pins);
   });
   if (evicts) state.kept_each.pending = kept;
 }
 
 /// What the queries [tokens of the item, heads, head_dim] of a chunk of the prompt are needed for: eviction observes
-/// them, and the very last makes the first choice.
+/// those of layers that store, and the very last makes the first choice.
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (item.chooses) keep_for_choice(core, item, layer, queries[item.tokens - 1]);
-  if (core.sizes.kept == 0) return;
+  if (core.sizes.kept == 0 || !core.donors.stores(layer)) return;
   if (core.state_of(item).in_first_prompt()) {
     observe_chunk(core, item, layer, queries);
   } else {

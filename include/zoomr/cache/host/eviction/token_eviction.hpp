@@ -21,7 +21,8 @@ template <class Pool>
 void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head,
                   view<const index_t> kept) {
   const auto from = core.kv_lane(state, layer, kv_head);
-  const auto to = core.sizes.eviction_may_fail ? core.pool.kv_lane(layer, kv_head, core.room.pages()) : from;
+  const auto to =
+      core.sizes.eviction_may_fail ? core.pool.kv_lane(core.donors.stored(layer), kv_head, core.room.pages()) : from;
   for (index_t slot = 0; slot < kept.size(); ++slot) {
     if (kept[slot] == slot && !core.sizes.eviction_may_fail) continue;
     const auto* key = from.key(kept[slot]);
@@ -32,12 +33,13 @@ void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t l
 }
 
 /// Moves the sums of the slots in `kept` to the front, for each query head of one KV lane.
-inline void move_sums(const layout& sizes, buffer<float>& memory, index_t layer, index_t kv_head,
-                      view<const index_t> kept) {
-  if (sizes.carried == 0) return;
-  const index_t group = sizes.model.group();
+template <class Pool>
+void move_sums(const cache_core<Pool>& core, buffer<float>& memory, index_t layer, index_t kv_head,
+               view<const index_t> kept) {
+  if (core.sizes.carried == 0) return;
+  const index_t group = core.sizes.model.group();
   for (index_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const view<float> sums = carried(sizes, memory, layer, head, sizes.carried);
+    const view<float> sums = carried(core, memory, layer, head, core.sizes.carried);
     for (index_t slot = 0; slot < kept.size(); ++slot) sums[slot] = sums[kept[slot]];
   }
 }
@@ -57,10 +59,11 @@ void compacted(cache_core<Pool>& core, sequence_state& state, index_t kept) {
 /// never evicted, and is not observed: its sums begin at 0.
 template <class Pool>
 void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
-  const shape& model = core.sizes.model;
+  const shape& stored = core.sizes.stored;
   const auto each_kv_lane = [&](auto visit) {
-    for (index_t kv_lane = 0; state.kept_each.pending > 0 && kv_lane < model.kv_lanes(); ++kv_lane) {
-      visit(kv_lane / model.kv_heads, kv_lane % model.kv_heads, state.kept_positions(kv_lane, state.kept_each.pending));
+    for (index_t kv_lane = 0; state.kept_each.pending > 0 && kv_lane < stored.kv_lanes(); ++kv_lane) {
+      visit(core.donors.layer_of(kv_lane / stored.kv_heads), kv_lane % stored.kv_heads,
+            state.kept_positions(kv_lane, state.kept_each.pending));
     }
   };
   core.room.begin(state);
@@ -73,7 +76,7 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
     state.observed_end = core.policy.zone.prompt ? 0 : state.tokens();
   }
   each_kv_lane([&](index_t layer, index_t kv_head, view<const index_t> kept) {
-    move_sums(core.sizes, state.received.committed, layer, kv_head, kept);
+    move_sums(core, state.received.committed, layer, kv_head, kept);
   });
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
@@ -83,13 +86,13 @@ template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
                   index_t queries, const pinned_tokens& pins, observation& memory) {
   const shape& model = core.sizes.model;
-  const index_t kv_lane = layer * model.kv_heads + kv_head;
+  const index_t kv_lane = core.lane_of(layer, kv_head);
   const slot_map before = state.slots_of(kv_lane);
   const view<index_t> slots = memory.kept(kept);
   memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
                 (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pins, before);
   move_kv_lane(core, state, layer, kv_head, slots);
-  move_sums(core.sizes, state.received.pending, layer, kv_head, slots);
+  move_sums(core, state.received.pending, layer, kv_head, slots);
   const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
   for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
 }
@@ -110,7 +113,7 @@ void observed(cache_core<Pool>& core, sequence_state& state, index_t kept) {
 /// @cost   reads each KV lane's keys once for each of these queries and query head, and copies what is kept
 template <class Pool>
 bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
-  const shape& model = core.sizes.model;
+  const shape& stored = core.sizes.stored;
   const index_t held = state.slots();
   const index_t pinned = state.pinned(core.policy.zone);
   const index_t kept = pinned + core.policy.evict.kept(held - pinned);
@@ -118,11 +121,11 @@ bool evict_while_decoding(cache_core<Pool>& core, sequence_state& state) {
   const token_range positions{state.tokens() - core.sizes.noted, state.tokens()};
   const pinned_tokens pins = kept < held ? pinned_tokens(state) : pinned_tokens();
   core.room.begin(state);
-  const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * model.layers);
-  for_each_piece(workers, model.kv_lanes(), [&](index_t kv_lane, index_t thread) {
+  const executor workers = core.threads_for(std::int64_t{core.sizes.noted} * held * stored.layers);
+  for_each_piece(workers, stored.kv_lanes(), [&](index_t kv_lane, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
-    const index_t layer = kv_lane / model.kv_heads;
-    const index_t kv_head = kv_lane % model.kv_heads;
+    const index_t layer = core.donors.layer_of(kv_lane / stored.kv_heads);
+    const index_t kv_head = kv_lane % stored.kv_heads;
     observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
                     [&](index_t t) { return view<const float, 2>(state.noted.at(t, 0, layer)); });
     if (kept < held) evict_tokens(core, state, layer, kv_head, kept, core.sizes.noted, pins, memory);
@@ -138,7 +141,7 @@ void take_pending_sums(cache_core<Pool>& core, sequence_state& state, index_t la
   const index_t held = state.slots(), group = core.sizes.model.group();
   memory.copy_keys(core.kv_lane(state, layer, kv_head), held, core.limits.key_scale.at(layer, kv_head));
   for (index_t g = 0; g < group; ++g) {
-    const view<float> sums = carried(core.sizes, state.received.pending, layer, kv_head * group + g, held);
+    const view<float> sums = carried(core, state.received.pending, layer, kv_head * group + g, held);
     std::copy_n(sums.data(), held, memory.sums(g, held).data());
   }
 }
@@ -153,6 +156,7 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   const index_t held = state.slots(), end = state.tokens();
   const index_t kept = item.prompt_ends ? kept_after_prompt(core.policy, state, end) : held;
   const bool carries = core.sizes.carried > 0;
+  const shape& stored = core.sizes.stored;
   if (!carries && kept >= held) return false;
   const token_range positions{observed_from(core.policy, state.last_prompt_begin(), end), end};
   const index_t remembered_from = end - (std::min)(item.tokens, core.sizes.remembered);
@@ -162,10 +166,10 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   };
   const pinned_tokens pins = kept < held ? pinned_tokens(state) : pinned_tokens();
   core.room.begin(state);
-  const executor workers = core.threads_for(std::int64_t{positions.size()} * held * core.sizes.model.layers);
-  for_each_piece(workers, kept < held ? core.sizes.model.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
+  const executor workers = core.threads_for(std::int64_t{positions.size()} * held * stored.layers);
+  for_each_piece(workers, kept < held ? stored.kv_lanes() : 0, [&](index_t kv_lane, index_t thread) {
     observation& memory = core.of_thread[thread].observed;
-    const index_t layer = kv_lane / core.sizes.model.kv_heads, kv_head = kv_lane % core.sizes.model.kv_heads;
+    const index_t layer = core.donors.layer_of(kv_lane / stored.kv_heads), kv_head = kv_lane % stored.kv_heads;
     if (carries) {
       take_pending_sums(core, state, layer, kv_head, memory);
     } else {
