@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mpirun -n N ranks_bench [--deal SLOTS] [PRESET ...]: what ranks tell each other for a token, and how long its step
 // takes beside that of one rank, for N = 2, 3 or 4, for each preset or for those that are named. They divide heads;
-// with
-// --deal tokens, so many slots to one after the other.
+// with --deal tokens, so many slots to one after the other.
 //
 // The shape is SmolLM2-135M's: 30 layers, 9 heads, 3 KV heads, head_dim 64, bfloat16; its voters are the model's. At 4
 // ranks two share a KV head. A prompt of 512 tokens, then a later one up to 4,096: sentences of 24, and behind the
@@ -13,7 +12,9 @@
 // Columns: messages that the first rank sends for a token, and bytes, means of the 96 tokens; the bytes of the token
 // that sends most; µs of a step, median, of the first rank and of one rank with all heads, in turn; their ratio; bytes
 // of keys and values that the first rank keeps, as a share of those of one rank. Each output of the first rank's heads
-// is compared with that of one rank, bit for bit; of dealt tokens within 1e-5, since sums have another order.
+// is compared with that of one rank, bit for bit; of dealt tokens within 2e-3, since where the processor multiplies
+// pairs of bfloat16 each rank rounds weights to it by its own largest logit; with ZOOMR_BFLOAT16_PRODUCTS=0 within
+// 1e-5.
 #include <zoomr/core/ranks/mpi_ranks.hpp>
 #include <zoomr/presets/table.hpp>
 #include <zoomr/zoomr.hpp>
@@ -38,6 +39,7 @@ namespace {
 using namespace zoomr;
 
 constexpr shape model{30, 9, 3, 64};
+constexpr float tolerance = ZOOMR_BFLOAT16_PRODUCTS ? 2e-3f : 1e-5f;  // of outputs in -1 ... 1
 constexpr index_t context = 4096, counted = 96, group = model.group();
 constexpr text says{.prompt = 512, .thought = 400, .summary = 30};
 
@@ -181,7 +183,7 @@ bool measure(const char* name, const Policy& policy, mpi_ranks& ranks, const std
     for (std::size_t l = 0; l < model.layers && deal == 0; ++l)
       wrong = wrong || std::memcmp(&one->out()[l * layer], &own->out()[l * here], here * sizeof(float)) != 0;
     for (std::size_t i = 0; i < own->out().size() && deal > 0; ++i)
-      wrong = wrong || !(std::abs(one->out()[i] - own->out()[i]) <= 1e-5f);
+      wrong = wrong || !(std::abs(one->out()[i] - own->out()[i]) <= tolerance);
   }
   if (!one) return false;
   if (wrong) std::printf("| `%s` | its outputs are not those of one rank |\n", name);

@@ -4,6 +4,8 @@
 #include <cache/support/conversations.hpp>
 #include <cache/support/players.hpp>
 #include <cache/support/saved_bytes.hpp>
+#include <zoomr/policy/placement/engine_pages.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 

@@ -6,7 +6,7 @@
 #include <cache/support/driving.hpp>
 #include <cache/support/small_policies.hpp>
 
-#ifdef __SANITIZE_ADDRESS__  // what is compiled once then: cache/compiled/
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // what is compiled once then: cache/compiled/
 #define ZOOMR_STORED(use) use(float) use(bfloat16) use(scaled_int8)
 #else
 #define ZOOMR_STORED(use) use(float) use(bfloat16) use(float16) use(float8) use(int8) use(scaled_int8)
