@@ -74,10 +74,10 @@ TEST_CASE("sentences that end at marks before blanks, and blocks of code, are th
 TEST_CASE("an evictor and a choice in one policy are those of the naive reference, whatever the selector") {
   comparison all;
   const auto check = [&](const auto& select) {
-    const auto policy = zoomr::compose(
-        zoomr::fixed_pages{.longest = 4}, zoomr::observation_window{.tokens = 60, .queries = 8}, zoomr::key_box{},
-        zoomr::box_bound{}, zoomr::pooled_score{.over_group = zoomr::pool::max}, select, zoomr::every_token{},
-        zoomr::zones{.recent = 6, .open = zoomr::unlimited});
+    const auto policy =
+        zoomr::compose(zoomr::fixed_pages{.longest = 4}, zoomr::observation_window{.tokens = 60, .queries = 8},
+                       zoomr::key_box{}, zoomr::box_bound{}, zoomr::pooled_score{.over_group = zoomr::pool::max},
+                       select, zoomr::every_token{}, zoomr::zones{.recent = 6, .open = zoomr::unlimited});
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       const tape says = make_tape({2, 4, 2, 8}, kind::peaked, markup::sentences, 211, 61, seed);
       check_against_reference(policy, says, limits_for(says.size()), false, all);
