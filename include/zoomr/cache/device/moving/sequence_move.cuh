@@ -61,7 +61,7 @@ class sequence_move : choice_move<Policy, T> {
     host.policy.write_text(of_host);
     device.policy.write_text(of_device);
     ZOOMR_EXPECTS(of_host.text == of_device.text, "a sequence moves only between caches of the same policy");
-    ZOOMR_EXPECTS(host.sizes.model == device.sizes.model && host.sizes.stored == device.sizes.stored,
+    ZOOMR_EXPECTS(host.sizes.model == device.sizes.model && host.sizes.stored == device.sizes.model,
                   "a sequence moves only between caches of the same model");
     ZOOMR_EXPECTS(same(host.limits.key_scale, device.limits.key_scale) &&
                       same(host.limits.value_scale, device.limits.value_scale),
