@@ -22,7 +22,7 @@ namespace zoomr::inline v0 {
 /// layers, call `append` and then `attend` (or, before the end of the prompt, `observe`); then `needs_second_pass`, and
 /// if it returns true the same for the tokens of the second pass; then `commit`. A call that is forgotten, comes twice
 /// or too early is a `precondition_error` (cache/planning/step_layers.hpp); items of which no token is accepted need
-/// none.
+/// none. A layer without keys of its own (config.donors) is not appended, and comes after its donor.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, private detail::mistaken_arrays {
   using pool_type = pool_of<Placement, T>;
