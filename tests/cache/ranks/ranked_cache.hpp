@@ -319,7 +319,9 @@ class ranked_player : public cache_holder<ranked_cache>, public driver<ranked_ca
   template <class Policy>
   ranked_player(const ranked_model& on, const Policy& policy, const zoomr::config& limits,
                 const std::vector<zoomr::rank_group>& here)
-      : cache_holder<ranked_cache>{{on.whole, policy, limits, on.split, here}}, driver<ranked_cache>(cache) {}
+      : cache_holder<ranked_cache>{{on.whole, policy, limits, on.split, here}}, driver<ranked_cache>(cache) {
+    this->donors.assign(limits.donors.begin(), limits.donors.end());
+  }
 };
 
 inline ranked_step ranked_cache::begin(view<const zoomr::step_item> items) { return ranked_step(*this, items); }

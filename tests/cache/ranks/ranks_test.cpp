@@ -60,12 +60,14 @@ void check_lives(const ranked_model& on, const Policy& policy, const tape& says,
                  view<const index_t> anchors = {}) {
   zoomr::config limits = limits_of(says);
   limits.anchors.layers = anchors;
+  limits.donors = view<const index_t>(says.numbers.donors);
   player<Policy> plainly(on.whole, policy, limits);
   plainly.open(says);
   plainly.play_plainly();
   zoomr::thread_ranks ends(on.split.ranks());
   limits = limits_of(says, 3);
   limits.anchors.layers = anchors;
+  limits.donors = view<const index_t>(says.numbers.donors);
   ranked_player plays(on, policy, limits, all_of(ends));
   plays.open(says);
   live(
@@ -104,6 +106,19 @@ TEST_CASE("layers that read another one's choice do so on all ranks") {
     CAPTURE(seed);
     const ranked_model& on = seed % 2 == 0 ? whole_kv_heads[seed % 3] : split_kv_heads[seed % 4 / 2];
     check_lives(on, small::by_layer, conversation(on.whole, seed), seed, all, view<const index_t>(first_chooses));
+  }
+  CHECK(all.forked > 0);
+}
+
+TEST_CASE("layers that share keys do so on all ranks") {
+  happened all;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const ranked_model& on = seed % 2 == 0 ? whole_kv_heads[seed % 3] : split_kv_heads[seed % 4 / 2];
+    tape says = conversation(on.whole, seed);
+    says.numbers.donors = {0, 0};
+    check_lives(on, small::by_layer, says, seed, all);
+    check_lives(on, small::zoomr_second_pass, says, seed, all);
   }
   CHECK(all.forked > 0);
 }
