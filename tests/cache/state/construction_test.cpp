@@ -236,7 +236,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
       choosing + listing + sequences * rounded + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
       // pages that an erased span has replaced
-      std::ceil(tokens / 16) * index_bytes + 16 * std::ceil(layers / 64) +
+      std::ceil(tokens / 16) * index_bytes + 24 * std::ceil(layers / 64) + layers * index_bytes +
       (persists ? sequences * (query + selection_rows * row) : 0) +
       c.max_batched_tokens * real{sizeof(zoomr::detail::planned_token)} +
       (several ? 2 : 1) * states * real{sizeof(zoomr::attention_state)} +
