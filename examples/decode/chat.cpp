@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat.hpp"
 
+#include <cmath>     // std::round
 #include <iostream>  // std::cerr, std::cin
 #include <utility>   // std::move
 
@@ -44,8 +45,8 @@ std::vector<std::vector<chat_message>> read_messages(const std::string& file, st
       fail(where, " is ", shown(name), "; known are system, user and assistant");
     }
   }
-  if (open.empty() || open.back().role != user)
-    fail(named(file), ": the last message must be the user's, to be answered");
+  if (open.empty()) fail(named(file), ": there is no message");
+  if (open.back().role != user) fail(named(file), ": the last message must be the user's, to be answered");
   passages.push_back(std::move(open));
   return passages;
 }
@@ -75,14 +76,14 @@ void transcript::add(const chat_passage& passed, std::size_t at) {
   if (!ranges_.empty()) ranges_.back().end += passed.closing;
   for (const chat_message& said : passed.messages) {
     messages_.push_back(said);
-    cut_.push_back(false);
+    cut_.push_back(false), attended_.push_back(0);
   }
   for (const message_range& range : passed.ranges) ranges_.push_back({range.role, at + range.begin, at + range.end});
 }
 
-void transcript::add_answer(const std::string& text, std::size_t tokens, bool cut) {
+void transcript::add_answer(const std::string& text, std::size_t tokens, bool cut, double attended) {
   messages_.push_back({chat_role::assistant, text});
-  cut_.push_back(cut);
+  cut_.push_back(cut), attended_.push_back(attended);
   ranges_.back().end += tokens;
 }
 
@@ -93,6 +94,7 @@ nlohmann::ordered_json transcript::to_json() const {
                     {"content", messages_[i].content},
                     {"tokens", {ranges_[i].begin, ranges_[i].end}}});
     if (cut_[i]) list.back()["cut"] = true;
+    if (attended_[i] > 0) list.back()["attended"] = std::round(10 * attended_[i]) / 10;
   }
   return list;
 }

@@ -44,9 +44,10 @@ class transcript {
   /// @param at  tokens that were passed before it
   void add(const chat_passage& passed, std::size_t at);
   /// The answer to what was added last.
-  /// @param tokens  that were passed
-  /// @param cut     it is not ended
-  void add_answer(const std::string& text, std::size_t tokens, bool cut);
+  /// @param tokens    that were passed
+  /// @param cut       it is not ended
+  /// @param attended  tokens that one of them attended, their mean; 0: it is not known
+  void add_answer(const std::string& text, std::size_t tokens, bool cut, double attended = 0);
 
   /// By their positions in the sequence. The last one is the answer's, also before it is added.
   const std::vector<message_range>& ranges() const { return ranges_; }
@@ -57,7 +58,8 @@ class transcript {
  private:
   std::vector<chat_message> messages_;
   std::vector<message_range> ranges_;
-  std::vector<bool> cut_;  // [messages]
+  std::vector<bool> cut_;         // [messages]
+  std::vector<double> attended_;  // [messages]
 };
 
 }  // namespace decode

@@ -165,6 +165,24 @@ std::vector<token_id> pass_turn(Session& run, const chat_passage& turn, std::opt
   return ids;
 }
 
+/// What a session's tokens after the prompt have attended so far; nothing of a device's, which counts none.
+struct attended_tokens {
+  double sum = 0;  // of tokens, each the mean of its heads and layers
+  std::int64_t tokens = 0;
+
+  template <class Session>
+  explicit attended_tokens(const Session& run) {
+    if constexpr (requires { run.attended_mean(); }) {
+      tokens = run.stats().taken;
+      sum = run.attended_mean() * static_cast<double>(tokens);
+    }
+  }
+  /// The mean of the tokens since; 0: there is none.
+  double since(const attended_tokens& before) const {
+    return tokens == before.tokens ? 0.0 : (sum - before.sum) / static_cast<double>(tokens - before.tokens);
+  }
+};
+
 /// Writes on after the prompt, with a session of the host or of a device, and after each turn.
 /// @param passed  passed(ids)  called after the prompt and after each step with what was passed
 template <class Session, class Passed>
@@ -199,6 +217,7 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
   auto begin = clock::now();
   for (std::size_t i = 0;; ++i) {
     const std::size_t text_before = report.text.size(), tokens_before = at;
+    const attended_tokens before(run);
     const auto end = answer(work, run, sample, stream, report, bar, logits_out, work.most_tokens(at), advanced);
     const std::string rest = stream.finish();
     report.text += rest;
@@ -206,7 +225,10 @@ run_report write(job& work, const policy_choice& choice, Session& run, std::ostr
     if (shows && work.on_terminal && !end) std::cerr << "(cut at " << at - tokens_before << " tokens)\n";
     report.answers += 1;
     report.cut += end ? 0 : 1;
-    if (chat) said.add_answer(report.text.substr(text_before), at - tokens_before, !end);
+    if (chat) {
+      const double attended = attended_tokens(run).since(before);
+      said.add_answer(report.text.substr(text_before), at - tokens_before, !end, attended);
+    }
     if constexpr (requires { run.turn(0, work.prompt.ids); }) {
       const auto waits = clock::now();
       const chat_passage* const turn = work.turn(i);

@@ -120,8 +120,17 @@ std::string note_on_cut(const std::vector<run_report>& runs, const options& give
   }
   if (cut == 0) return "";
   const std::string at = "cut at " + std::to_string(most) + (most == 1 ? " token" : " tokens");
-  return (answers == 1 ? "the answer is " + at
-                       : at + ": " + std::to_string(cut) + " of " + std::to_string(answers) + " answers") +
+  const auto counted = [](std::int64_t part, std::int64_t all) {
+    return std::to_string(part) + " of " + std::to_string(all);
+  };
+  std::string which = counted(cut, answers);
+  if (runs.size() > 1 && answers > static_cast<std::int64_t>(runs.size())) {  // of a chat: whose
+    which.clear();
+    for (const run_report& run : runs) {
+      if (run.cut > 0) which += (which.empty() ? "" : ", ") + run.policy + ' ' + counted(run.cut, run.answers);
+    }
+  }
+  return (answers == 1 ? "the answer is " + at : at + ": " + which + " answers") +
          (most < given.max_tokens ? "; the model's context has no room for more" : "; see --max-tokens");
 }
 

@@ -472,6 +472,9 @@ class Chat(unittest.TestCase):
         typed = self.runs("--chat", stdin="hello\n\nwhy?", policy="full,window")
         for r in typed:
             self.assertEqual([m["content"] for m in r["messages"] if m["role"] == "user"], ["hello", "why?"])
+            attended = [m["attended"] for m in r["messages"] if m["role"] == "assistant"]
+            self.assertLess(attended[0], r["attended_tokens_mean"])
+            self.assertGreater(attended[1], r["attended_tokens_mean"])
         self.assertEqual((typed[0]["tokens"], typed[0]["messages"]), (from_file["tokens"], from_file["messages"]))
         before = self.runs("--prompt", "a text\n", "--chat", stdin="hello\n")[0]["messages"]
         self.assertEqual(before[1]["content"], "a text\n\nhello")
@@ -479,6 +482,8 @@ class Chat(unittest.TestCase):
         answers = [m["content"] for m in from_file["messages"] if m["role"] == "assistant"]
         self.assertTrue(shown.stdout.startswith(f"> hello\n{answers[0]}\n\n> why?\n{answers[1]}\n\n"), shown.stdout)
         self.assertEqual(shown.stderr, "note: cut at 9 tokens: 2 of 2 answers; see --max-tokens\n")
+        both = self.chat("--chat", stdin="hello\nwhy?\n", policy="full,window")
+        self.assertEqual(both.stderr, "note: cut at 9 tokens: full 2 of 2, window 2 of 2 answers; see --max-tokens\n")
 
     def test_a_chat_that_is_typed_ends_where_there_is_no_more_room(self):
         done = self.chat("--chat", stdin="hello\n" + "a" * 950 + "\nwhy?\n")

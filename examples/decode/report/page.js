@@ -7,9 +7,10 @@ const AXIS = 18;  // pixels under a timeline
 const SHADES = 8;  // of a colour in the text, page.css has them
 const FOUND = 500;  // places that are marked at most
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4], [1, 2]];  // beside 6 colours: 42 kinds of line
-// Charts: value(counter of a column, steps of the column, run); what is not known stays as it was.
+// Charts: value(counter of a column, steps of the column, run); what is not known stays as it was. The pass of a later
+// message attends nothing that counts.
 const METRICS = [
-  ["Attended tokens, mean of a head", "attended", (of, steps, run) => of("attended") / run.query_heads / steps],
+  ["Attended tokens, mean of a head", "attended", (of, steps, run) => of("attended") / run.query_heads / steps || NaN],
   ["Captured attention mass", "captured_count", (of) => of("captured_sum") / of("captured_count")],
   ["Agreeability", "agreeability_count", (of) => of("agreeability_sum") / of("agreeability_count")],
   ["Entropy of the posterior, bits", "entropy_count", (of) => of("entropy_sum") / of("entropy_count")],
