@@ -18,10 +18,10 @@
 namespace zoomr::inline v0 {
 
 /// One forward pass over new tokens of some sequences, packed one sequence after the other.
-/// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order (one
-/// with a donor after that), call `append`, if it has keys, and `attend` (or, before the end of the prompt, `observe`);
-/// then `needs_second_pass`, and if it returns true the same for the tokens of the second pass; then `commit`. A call
-/// that is forgotten, comes twice or too early is a `precondition_error`; items without an accepted token need none.
+/// Made by `kv_cache::begin`; one at a time for each cache, which it must not outlive. For each layer, in any order
+/// (one with a donor after that), call `append`, if it has keys, and `attend` (or, before the end of the prompt,
+/// `observe`); then `needs_second_pass`, and if it returns true the same for its tokens; then `commit`. A call that is
+/// forgotten, comes twice or too early is a `precondition_error`; items without an accepted token need none.
 template <class T, class Placement>
 class step : public step_items<detail::cache_core<pool_of<Placement, T>>>, private detail::mistaken_arrays {
   using pool_type = pool_of<Placement, T>;
