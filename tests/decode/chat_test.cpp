@@ -386,7 +386,7 @@ TEST_CASE("a file of messages is cut where answers are wanted, and refused where
   const auto refused = [&](const std::string& text, const std::string& words) {
     return says(complaint([&] { read(text); }), words);
   };
-  CHECK(refused("[]", "the last message must be the user's"));
+  CHECK(refused("[]", "there is no message"));
   CHECK(refused(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])", "must be the user's"));
   CHECK(refused(R"([{"role": "assistant", "content": "b"}])", "[0].role is assistant, but no message"));
   CHECK(refused(R"([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}])", "[1].role is system"));
