@@ -25,6 +25,7 @@
 #include "prefix_store.cpp"
 #undef main
 
+#include <support/sentence_of.hpp>
 #include "support.hpp"
 
 namespace {
@@ -32,6 +33,7 @@ namespace {
 using namespace std::chrono_literals;
 using prefixes::store;
 using prefixes::store_error;
+using zoomr_test::sentence_of;
 
 struct temporary_folder {
   std::string path = [] {
@@ -95,16 +97,6 @@ class redis {
   pid_t process_ = -1;
 };
 
-/// What a call says where it must fail.
-template <class Call>
-std::string failure_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
-}
 template <class Call>
 double seconds_of(Call call) {
   const auto since = std::chrono::steady_clock::now();
@@ -264,9 +256,9 @@ TEST_CASE("the longest prefix is found, of the same tokens, policy, model and st
   CHECK(held(under(prefixes::identity_of(chooses, "small")), small.text) == 0);
   CHECK(held(under(prefixes::identity_of(scaled, "small")), small.text) == 0);
 
-  CHECK(contains(failure_of([&] { in.put(std::span(small.text).first(5), "x"); }), "not 5 tokens"));
-  CHECK(contains(failure_of([&] { in.put({}, "x"); }), "not 0 tokens"));
-  CHECK(contains(failure_of([&] { small.in(server, 0); }), "a part 1 to 2^24 bytes"));
+  CHECK(contains(sentence_of([&] { in.put(std::span(small.text).first(5), "x"); }), "not 5 tokens"));
+  CHECK(contains(sentence_of([&] { in.put({}, "x"); }), "not 0 tokens"));
+  CHECK(contains(sentence_of([&] { small.in(server, 0); }), "a part 1 to 2^24 bytes"));
 }
 
 TEST_CASE("a store that lies: whatever single byte it has changed, or bits at random, nothing is taken") {
@@ -286,15 +278,15 @@ TEST_CASE("a store that lies: whatever single byte it has changed, or bits at ra
       std::string damaged = value;
       damaged[at] = char(damaged[at] ^ (1 << at % 8));
       server.set(key, damaged);
-      const std::string why = failure_of([&] { in.get(small.text); });
+      const std::string why = sentence_of([&] { in.get(small.text); });
       if (!contains(why, " of the first 8 tokens is damaged")) FAIL_CHECK(key, " byte ", at, ": ", why);
     }
     for (std::size_t size = 0; size < value.size(); ++size) {  // cut off
       server.set(key, std::string_view(value).substr(0, size));
-      if (!contains(failure_of([&] { in.get(small.text); }), " is damaged")) FAIL_CHECK(key, " of ", size, " bytes");
+      if (!contains(sentence_of([&] { in.get(small.text); }), " is damaged")) FAIL_CHECK(key, " of ", size, " bytes");
     }
     server.set(key, value + '\0');
-    CHECK(contains(failure_of([&] { in.get(small.text); }), " is damaged"));
+    CHECK(contains(sentence_of([&] { in.get(small.text); }), " is damaged"));
     server.set(key, value);
   }
   CHECK(changed > 500);
@@ -308,7 +300,7 @@ TEST_CASE("a store that lies: whatever single byte it has changed, or bits at ra
       byte = char(byte ^ (1 << random() % 8));
     }
     server.set(key, damaged);
-    const bool refused = !failure_of([&] { in.get(small.text); }).empty();
+    const bool refused = !sentence_of([&] { in.get(small.text); }).empty();
     CHECK(refused == (damaged != value));
     server.set(key, value);
   }
@@ -331,26 +323,26 @@ TEST_CASE("a store that lies: parts that are missing or another's, an index of o
     const std::string value = server.value(key);
     const std::string& another = keys[key == keys.back() ? 1 : keys.size() - 1];
     server.set(key, server.value(another));
-    CHECK(contains(failure_of([&] { in.get(small.text); }), "is damaged"));
+    CHECK(contains(sentence_of([&] { in.get(small.text); }), "is damaged"));
     server.command({"DEL", key});
-    CHECK(contains(failure_of([&] { in.get(small.text); }), "is missing"));
+    CHECK(contains(sentence_of([&] { in.get(small.text); }), "is missing"));
     server.set(key, value);
   }
   const std::string whole = server.value(index);
   server.set(index, server.value(short_index));
-  CHECK(contains(failure_of([&] { in.get(small.text); }), "the index of the first 8 tokens is of others"));
+  CHECK(contains(sentence_of([&] { in.get(small.text); }), "the index of the first 8 tokens is of others"));
   server.command({"DEL", index});
   CHECK(in.get(small.text)->tokens == 4);
   server.command({"HSET", index, "a", "b"});
-  CHECK(contains(failure_of([&] { in.get(small.text); }), "it says: WRONGTYPE"));
+  CHECK(contains(sentence_of([&] { in.get(small.text); }), "it says: WRONGTYPE"));
   server.command({"DEL", index});
 
   in.put(small.first(2), small.saved(1));  // of another number of tokens
-  CHECK(contains(failure_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "has another number"));
+  CHECK(contains(sentence_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "has another number"));
   in.put(small.first(2), "nothing that was saved");
-  CHECK(contains(failure_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "no saved sequence"));
+  CHECK(contains(sentence_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "no saved sequence"));
   in.put(small.first(2), "");
-  CHECK(contains(failure_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "damaged"));
+  CHECK(contains(sentence_of([&] { prefixes::load(small.cache, *in.get(small.text)); }), "damaged"));
   for (int s = 0; s < 2; ++s) small.cache.open();  // nothing is left open
 }
 
@@ -380,10 +372,10 @@ TEST_CASE("a store that is down, stopped or full: the prompt is computed, and ot
   started other = start(with.net, cache, in, with.prompt, [](const std::string&) {});
   server.send(SIGSTOP);
   std::string why;
-  CHECK(seconds_of([&] { why = failure_of([&] { hurried.get(with.prompt); }); }) < 3);
+  CHECK(seconds_of([&] { why = sentence_of([&] { hurried.get(with.prompt); }); }) < 3);
   CHECK(contains(why, "it has not answered within 300 ms"));
   const std::string large(std::size_t{8} << 20, 'x');  // more than a socket holds
-  CHECK(seconds_of([&] { why = failure_of([&] { hurried.put(std::span(with.prompt).first(64), large); }); }) < 3);
+  CHECK(seconds_of([&] { why = sentence_of([&] { hurried.put(std::span(with.prompt).first(64), large); }); }) < 3);
   CHECK(contains(why, "it has not answered within 300 ms"));
   made = write(with, cache, hurried);
   CHECK(made.stored == 0);
@@ -508,14 +500,14 @@ TEST_CASE("what answers is no Redis: an error in time, and no memory for what it
     const store in({.address = address, .identity = "", .patience = in_time ? 300ms : 20000ms});
     const std::vector<token_id> text(65);
     std::string why;
-    CHECK(seconds_of([&] { why = failure_of([&] { in.get(text); }); }) < (in_time ? 3 : 20));
+    CHECK(seconds_of([&] { why = sentence_of([&] { in.get(text); }); }) < (in_time ? 3 : 20));
     CHECK(contains(why, each.sentence));
     server.join();
   }
   ::close(listens);
-  CHECK(contains(failure_of([&] { store({.address = "nowhere", .identity = ""}).get(std::vector<token_id>(65)); }),
+  CHECK(contains(sentence_of([&] { store({.address = "nowhere", .identity = ""}).get(std::vector<token_id>(65)); }),
                  "prefix store nowhere: the address is neither a path nor HOST:PORT"));
-  CHECK(contains(failure_of([&] { store({.address = "127.0.0.1:1", .identity = ""}).get(std::vector<token_id>(65)); }),
+  CHECK(contains(sentence_of([&] { store({.address = "127.0.0.1:1", .identity = ""}).get(std::vector<token_id>(65)); }),
                  "prefix store 127.0.0.1:1: it cannot be reached: "));
 }
 

@@ -33,7 +33,7 @@ struct index_rule {
   /// nullptr, or a sentence: what is wrong.
   constexpr const char* problem() const {
     if (block < 1 || most < 1) return "index_rule: block and most must be at least 1";
-    if (std::int64_t{block} * (std::int64_t{most} + 1) >= unlimited) return "index_rule: it lists 2^30 tokens or more";
+    if (std::int64_t{block} * (std::int64_t{most} + 1) >= unlimited) return "index_rule: it lists 2^31 tokens or more";
     return nullptr;
   }
 };

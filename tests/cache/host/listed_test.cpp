@@ -2,7 +2,7 @@
 // Models that choose for themselves: lists of tokens by index keys, and attention to what is listed.
 #include <core/random.hpp>
 #include <support/naive_attention.hpp>
-#include <support/nightly.hpp>
+#include <support/sentence_of.hpp>
 #include <support/tolerance.hpp>
 #include <zoomr/core/threads/thread_pool.hpp>
 #include <zoomr/grouped_kv_cache.hpp>
@@ -42,16 +42,8 @@ struct rows {
   }
 };
 
-std::string sentence(auto call) {
-  try {
-    call();
-  } catch (const zoomr::precondition_error& refused) {
-    return refused.what();
-  }
-  return "nothing was refused";
-}
 bool says(auto call, const std::string& part) {
-  const std::string found = sentence(call);
+  const std::string found = sentence_of(call);
   CAPTURE(found);
   const bool does = found.find(part) != std::string::npos;
   CHECK(does);
@@ -439,7 +431,7 @@ TEST_CASE("the published rules have their numbers, and an index that cannot be i
     says([&] { list_by_index(step, 0, rule, queries, {}, {room.data(), {2, 1, wide}}); }, part);
   };
   refused(index_shape, {0, 4}, 4, "block and most must be at least 1");
-  refused(index_shape, {1 << 20, 1 << 20}, 4, "2^30 tokens or more");
+  refused(index_shape, {1 << 20, 1 << 20}, 4, "2^31 tokens or more");
   refused(index_shape, {2, 2}, 5, "list_by_index: listed is");
   refused({1, 2, 2, 8, 8, true}, {2, 2}, 4, "index keys are of one KV head");
 }

@@ -5,6 +5,7 @@
 #include <support/inputs.hpp>
 #include <support/quarter_turn.hpp>
 #include <support/reference.hpp>
+#include <support/sentence_of.hpp>
 #include <support/tolerance.hpp>
 #include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
@@ -12,7 +13,6 @@
 #include <algorithm>  // std::copy_n, std::find_if, std::max, std::min, std::mismatch
 #include <cmath>      // std::abs, std::sqrt
 #include <cstring>    // std::memcmp
-#include <exception>  // std::exception
 #include <map>        // std::map
 #include <optional>   // std::optional
 #include <stdexcept>  // std::logic_error
@@ -223,17 +223,6 @@ inline log_comparison compared(const result_log& expected, const result_log& got
     }
   }
   return result;
-}
-
-/// The sentence of the exception that a call throws; empty if it throws none.
-template <class Call>
-std::string sentence_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
 }
 
 /// How far a step gets before it is dropped; `committed`: not at all.

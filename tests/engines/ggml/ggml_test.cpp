@@ -559,14 +559,27 @@ TEST_CASE("where heads that vote are unsure, tokens read everything, and are cou
   passed(defaults.voters_unsure, defaults.voters_none, false);
 }
 
-TEST_CASE("heads that vote hear a prompt that was opened again as if it had come once") {
-  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
-  classes[9] = ZOOMR_GGML_DELIMITER;
+/// Sentences that end at the id 9, and a voter in each layer.
+struct two_voters {
+  std::vector<std::uint8_t> classes = std::vector<std::uint8_t>(64, ZOOMR_GGML_PLAIN);
   float weights[engine::layers * engine::heads] = {};
-  weights[1] = 1, weights[engine::heads + 4] = 0.5f;
-  zoomr_ggml_params p = engine::params({});
-  p.policy = "sentence_voters", p.voters = weights;
-  p.classes = classes.data(), p.n_vocab = 64;
+
+  two_voters() {
+    classes[9] = ZOOMR_GGML_DELIMITER;
+    weights[1] = 1, weights[engine::heads + 4] = 0.5f;
+  }
+  /// @pre  this outlives the engine's making
+  zoomr_ggml_params params() const {
+    zoomr_ggml_params p = engine::params({});
+    p.policy = "sentence_voters", p.voters = weights;
+    p.classes = classes.data(), p.n_vocab = 64;
+    return p;
+  }
+};
+
+TEST_CASE("heads that vote hear a prompt that was opened again as if it had come once") {
+  const two_voters voters;
+  const zoomr_ggml_params p = voters.params();
   engine once({}, p), again({}, p);
   // Both have the same random numbers; where one passes nothing it draws them.
   for (engine* const e : {&once, &again}) {
@@ -732,13 +745,8 @@ TEST_CASE("spans that an engine names by position are read by every token, howev
 }
 
 TEST_CASE("a question before a long text scores from its end, where the layers turn keys alike") {
-  std::vector<std::uint8_t> classes(64, ZOOMR_GGML_PLAIN);
-  classes[9] = ZOOMR_GGML_DELIMITER;
-  float weights[engine::layers * engine::heads] = {};
-  weights[1] = 1, weights[engine::heads + 4] = 0.5f;
-  zoomr_ggml_params p = engine::params({});
-  p.policy = "sentence_voters", p.voters = weights;
-  p.classes = classes.data(), p.n_vocab = 64;
+  const two_voters voters;
+  const zoomr_ggml_params p = voters.params();
   const auto passed = [&](int tokens, const zoomr_ggml_params& with) {
     const int tokens_passed = tokens;
     engine e({}, with);
