@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t some = 64;            // tokens up to which short rows are read for each, not widened
 constexpr std::size_t read_piece = 64;      // rows that a thread takes at once, to read them,
 constexpr std::size_t widened_piece = 128;  // or to widen them: x is laid out anew for each piece
-constexpr std::size_t short_x = 1024;       // rows this short share the steps in which their sums are added up;
+constexpr std::size_t short_x = 1024;       // for one token rows this short share the steps in which sums are added up;
 constexpr std::size_t long_x = 4096;        // longer ones share what is read of x, which leaves the first cache
 constexpr std::size_t together = 8;         // rows that do
 
@@ -64,7 +64,7 @@ struct job {
   // Each row is read once for all tokens: their second reading finds it in a cache.
   template <class T>
   void read_rows(const T* rows, std::size_t first, std::size_t last) const {
-    if (columns <= short_x) {
+    if (columns <= short_x || tokens > 1) {
       using zoomr::index_t;
       const auto count = static_cast<index_t>(tokens), wanted = static_cast<index_t>(last - first);
       return zoomr::detail::products(zoomr::fastest_cpu_path(), {x, {count, static_cast<index_t>(columns)}},

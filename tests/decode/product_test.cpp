@@ -70,7 +70,7 @@ void check_products() {
         size{9, 4096}, size{19, 4099}, size{8, 8192}, size{300, 40}}) {
     const matrix w = stored_as<T>(rows, columns, random_numbers(rows * columns, 1));
     const std::vector<float> numbers = w.all();
-    for (const std::size_t tokens : {1u, 2u, 3u, 8u, 9u, 17u}) {
+    for (const std::size_t tokens : {1u, 2u, 3u, 8u, 9u, 16u, 17u}) {
       CAPTURE(rows);
       CAPTURE(columns);
       CAPTURE(tokens);
