@@ -2,12 +2,14 @@
 // gather_attend on tensor cores: queries of 16 bits, groups of 2 and more.
 #include <doctest/doctest.h>
 
-#include <cmath>   // std::ldexp
-#include <string>  // std::string
-#include <vector>  // std::vector
+#include <cmath>    // std::ldexp
+#include <string>   // std::string
+#include <utility>  // std::index_sequence
+#include <vector>   // std::vector
 
 #include "attention/gathering.hpp"
 #include "support/mutations.hpp"
+#include "support/nightly.hpp"
 #include "support/stride.hpp"
 
 namespace {
@@ -101,6 +103,21 @@ TEST_CASE("tensor cores: other groups, and rows with fewer heads than they may h
   check<64, 24, bfloat16, bfloat16>(
       {.group = 24, .kv_heads = 1, .attended = tile_edges, .splits = 2});                 // two blocks of heads
   check<64, 32, bfloat16, bfloat16>({.group = 16, .attended = tile_edges, .splits = 2});  // the second has none
+}
+/// Of every head_dim that models have, by night; else of one.
+template <index_t Group>
+void check_group() {
+  constexpr index_t dims[] = {64, 80, 96, 128, 256};
+  const problem p{.group = Group, .attended = {0, 1, 17, 300}, .splits = 1 + Group % 3, .seed = Group};
+  check<dims[Group % 5], Group, bfloat16, bfloat16>(p);
+  ZOOMR_NIGHTLY(check<dims[(Group + 1) % 5], Group, bfloat16, bfloat16>(p));
+  ZOOMR_NIGHTLY(check<dims[(Group + 2) % 5], Group, bfloat16, bfloat16>(p));
+  ZOOMR_NIGHTLY(check<dims[(Group + 3) % 5], Group, bfloat16, bfloat16>(p));
+  ZOOMR_NIGHTLY(check<dims[(Group + 4) % 5], Group, bfloat16, bfloat16>(p));
+}
+TEST_CASE("groups of 1 to 16 heads, on tensor cores and, of 80 dimensions or one head, without") {
+  [&]<std::size_t... G>(std::index_sequence<G...>) { (check_group<static_cast<index_t>(G) + 1>(), ...); }
+  (std::make_index_sequence<16>());
 }
 TEST_CASE("tensor cores: split over blocks") {
   for (const index_t splits : {2, 7}) {
