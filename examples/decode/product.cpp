@@ -2,7 +2,7 @@
 #include "product.hpp"
 
 #include <algorithm>  // std::clamp, std::min
-#include <cstdint>    // std::int64_t, std::uint32_t
+#include <cstdint>    // std::int64_t
 #include <variant>    // std::visit
 #include <vector>     // std::vector
 
@@ -11,39 +11,22 @@
 #include <zoomr/math/products.hpp>
 
 namespace decode {
+
+using zoomr::index_t;
+
+constexpr index_t lanes = zoomr::partial_sums;
+
+}  // namespace decode
+
+#define ZOOMR_EACH_CPU_PATH "product.inl"
+#include <zoomr/core/each_cpu_path.inl>
+
+namespace decode {
 namespace {
 
-constexpr std::size_t some = 64;            // tokens up to which short rows are read for each, not widened
+constexpr std::size_t short_row = 1024;     // columns: four tokens of so many stay in the first cache
 constexpr std::size_t read_piece = 64;      // rows that a thread takes at once, to read them,
 constexpr std::size_t widened_piece = 128;  // or to widen them: x is laid out anew for each piece
-constexpr std::size_t short_x = 1024;       // for one token rows this short share the steps in which sums are added up;
-constexpr std::size_t long_x = 4096;        // longer ones share what is read of x, which leaves the first cache
-constexpr std::size_t together = 8;         // rows that do
-
-/// What a finite number means. to_float has branches for a float16, of which compilers make no vectors.
-inline float value_of(float number) { return number; }
-inline float value_of(zoomr::bfloat16 number) { return zoomr::to_float(number); }
-inline float value_of(zoomr::float16 number) {  // exponents of a float are 112 larger
-  const std::uint32_t bits = (number.bits & 0x8000u) << 16 | (number.bits & 0x7fffu) << 13;
-  return zoomr::bits_as<float>(bits) * 0x1p112f;
-}
-
-/// Products of x [columns] with `Rows` rows, each in the order of zoomr::dot, whatever `Rows`.
-template <std::size_t Rows, class T>
-inline void dots(const float* x, const T* rows, std::size_t columns, float* y) {
-  constexpr std::size_t lanes = zoomr::partial_sums;
-  float sums[Rows][lanes] = {};
-  std::size_t d = 0;
-  for (; d + lanes <= columns; d += lanes)
-    for (std::size_t r = 0; r < Rows; ++r)
-      for (std::size_t l = 0; l < lanes; ++l)
-        sums[r][l] = zoomr::fused(x[d + l], value_of(rows[r * columns + d + l]), sums[r][l]);
-  for (std::size_t r = 0; r < Rows; ++r) {
-    for (std::size_t l = 0; d + l < columns; ++l)
-      sums[r][l] = zoomr::fused(x[d + l], value_of(rows[r * columns + d + l]), sums[r][l]);
-    y[r] = zoomr::halving_sum(sums[r]);
-  }
-}
 
 /// What some rows of a matrix are multiplied by, and where to: x [tokens, columns], y [tokens, stride]; rows [,
 /// columns].
@@ -53,32 +36,23 @@ struct job {
   float* y;
   std::size_t stride;
 
-  template <std::size_t Rows, class T>
-  std::size_t dots_of(const T* rows, std::size_t first, std::size_t last) const {
-    for (; first + Rows <= last; first += Rows)
-      for (std::size_t t = 0; t < tokens; ++t)
-        dots<Rows>(x + t * columns, rows + first * columns, columns, y + t * stride + first);
-    return first;
-  }
-
   // Each row is read once for all tokens: their second reading finds it in a cache.
   template <class T>
   void read_rows(const T* rows, std::size_t first, std::size_t last) const {
-    if (columns <= short_x || tokens > 1) {
-      using zoomr::index_t;
-      const auto count = static_cast<index_t>(tokens), wanted = static_cast<index_t>(last - first);
-      return zoomr::detail::products(zoomr::fastest_cpu_path(), {x, {count, static_cast<index_t>(columns)}},
-                                     rows + first * columns, static_cast<std::int64_t>(columns),
-                                     {y + first, {count, wanted}, {static_cast<std::int64_t>(stride), 1}});
-    }
-    zoomr::detail::on_fastest_path([&] {
-      if (columns > long_x) first = dots_of<together>(rows, first, last);
-      dots_of<1>(rows, first, last);
-    });
+    const auto count = static_cast<index_t>(tokens), row_count = static_cast<index_t>(last - first);
+    const auto row_size = static_cast<std::int64_t>(columns), row_of_y = static_cast<std::int64_t>(stride);
+    const T* from = rows + first * columns;
+    const auto in_vectors = [&](auto path) {
+      multiply_rows(path, x, count, from, row_size, row_count, y + first, row_of_y);
+    };
+    const bool in_stretches = columns > short_row && columns % lanes == 0;
+    if (in_stretches && zoomr::detail::dispatch(zoomr::fastest_cpu_path(), in_vectors)) return;
+    zoomr::detail::products(zoomr::fastest_cpu_path(), {x, {count, static_cast<index_t>(columns)}}, from, row_size,
+                            {y + first, {count, row_count}, {row_of_y, 1}});
   }
 
   template <class T>
-  void multiply_rows(const T* rows, std::size_t first, std::size_t last) const {
+  void widen_rows(const T* rows, std::size_t first, std::size_t last) const {
     const float* wide = nullptr;
     if constexpr (std::is_same_v<T, float>) {
       wide = rows + first * columns;
@@ -103,7 +77,7 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
   if (tokens == 0 || w.empty()) return;
   usual_threads();  // OpenBLAS itself takes one
   const job work{x, tokens, w.columns, y, w.rows};
-  const bool reads = tokens <= (w.columns <= short_x ? some : tokens_alike);
+  const bool reads = tokens <= tokens_alike;
   const std::size_t piece = reads ? read_piece : widened_piece, pieces = (w.rows + piece - 1) / piece;
   const bool worth = static_cast<std::int64_t>(tokens * w.rows * w.columns) >= threads.worth();
   const auto multiply_piece = [&](const auto* rows, std::size_t first) {
@@ -111,7 +85,7 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
     if (reads)
       work.read_rows(rows, first, last);
     else
-      work.multiply_rows(rows, first, last);
+      work.widen_rows(rows, first, last);
   };
   const auto multiply_all = [&](const auto& numbers) {
     zoomr::detail::for_each_piece(

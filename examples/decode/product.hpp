@@ -12,7 +12,7 @@
 namespace decode {
 
 /// Up to so many tokens rows are read for each, and it gets the bits that it would get alone; more may share products.
-inline constexpr std::size_t tokens_alike = 16;
+inline constexpr std::size_t tokens_alike = 32;
 
 /// y [tokens, rows] = x [tokens, columns] · Wᵀ, with W [rows, columns] of finite numbers.
 /// @param threads  among whom the rows are divided; y does not depend on how many there are
