@@ -15,7 +15,7 @@ const ranked_model unequal{{2, 6, 3, 8}, {{0, 4, 6}}};
 const ranked_model four_ranks{{2, 8, 4, 8}, {{0, 2, 4, 6, 8}}};
 const ranked_model of_one_kv_head{{2, 4, 2, 8}, {{0, 1, 2, 3, 4}, true}};
 
-constexpr index_t longer = 140;  // tokens, so that there is more to choose from than is taken
+constexpr index_t longer = 110;  // tokens, so that there is more to choose from than is taken
 
 /// The shim works when the host waits.
 simt::settings late() {
@@ -57,11 +57,11 @@ void check_wildly(const ranked_model& on, const Policy& policy, markup text, std
 template <index_t Group = 2, class Policy>
 void check_batches(const ranked_model& on, const Policy& policy, std::uint64_t seed) {
   CAPTURE(seed);
-  zoomr::config limits = limits_for(100, 3);
+  zoomr::config limits = limits_for(80, 3);
   limits.max_batched_tokens = 48;
   std::vector<tape> says;
   for (std::uint64_t v = 0; v < 3; ++v) {
-    says.push_back(make_tape(on.whole, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 100, 30, seed + v));
+    says.push_back(make_tape(on.whole, kind::peaked, v == 2 ? markup::pairs : markup::sentences, 80, 30, seed + v));
   }
   check_plays<Group>(on, policy, limits, [&](auto& plays) {
     for (const tape& one : says) plays.open(one);
@@ -73,14 +73,15 @@ void check_batches(const ranked_model& on, const Policy& policy, std::uint64_t s
 template <class Policy>
 void check(const Policy& policy, markup text) {
   check_wildly(two_ranks, policy, text, 1);
-  check_wildly(four_ranks, policy, text, 2);
-  check_batches(unequal, policy, 3);
+  ZOOMR_NIGHTLY(check_wildly(four_ranks, policy, text, 2));
+  check_batches(four_ranks, policy, 3);
 }
 
 }  // namespace
 
 TEST_CASE("votes and masses of all layers are those of all ranks' heads") {
   check(small::zoomr_one_pass, markup::pairs);
+  check_wildly(unequal, small::zoomr_one_pass, markup::stray, 4);
   check(small::zoomr_second_pass, markup::pairs);
   check(small::zoomr_mass, markup::stray);
   ZOOMR_NIGHTLY(check(small::weighted_votes, markup::pairs));
@@ -101,9 +102,9 @@ TEST_CASE("all ranks' voters are heard, also by a rank that has none") {
 }
 
 TEST_CASE("what each KV head chooses, or nothing does, asks no other rank") {
-  check(small::full, markup::pairs);
-  check(small::sentence_kv, markup::sentences);
-  check(small::quest, markup::pairs);
+  check_wildly(two_ranks, small::full, markup::pairs, 1);
+  check_wildly(two_ranks, small::sentence_kv, markup::sentences, 1);
+  check_wildly(two_ranks, small::quest, markup::pairs, 1);
   ZOOMR_NIGHTLY(check(small::window, markup::pairs));
   ZOOMR_NIGHTLY(check(small::sentence_box, markup::sentences));
   ZOOMR_NIGHTLY(check(small::snapkv, markup::pairs));
@@ -114,7 +115,6 @@ TEST_CASE("what each KV head chooses, or nothing does, asks no other rank") {
 TEST_CASE("ranks that share a KV head choose as one") {
   check_wildly<1>(of_one_kv_head, small::zoomr_one_pass, markup::pairs, 6);
   check_batches<1>(of_one_kv_head, small::zoomr_focus, 7);
-  check_wildly<1>(of_one_kv_head, small::sentence_voters, markup::sentences, 8);
 }
 
 TEST_CASE("a fork goes on alone") {
@@ -304,7 +304,7 @@ TEST_CASE("an all-reduce is part of a graph") {
   const ranked_model alone{two_ranks.whole, {{0, 4}}};
   const auto check = [&](const auto& policy) {
     const auto of_one = outputs(alone, policy);
-    CHECK(of_one.size() > 60);
+    CHECK(of_one.size() > 40);
     CHECK(outputs(two_ranks, policy) == of_one);
   };
   check(small::zoomr_second_pass);
@@ -332,8 +332,8 @@ TEST_CASE("ranks that cannot choose together on devices are refused with a sente
         "zoomr: config: ranks of a device's caches need a communicator with add_up, like nccl_ranks: this one is for "
         "host caches");
   CHECK(refused(small::arkvale, several, ends.end(0)) ==
-        "zoomr: config: on a device ranks add up votes; scores that are pooled over a layer are gathered, which only "
-        "host caches do");
+        "zoomr: config: on a device ranks add up votes; scores that are pooled over a layer would be gathered, as host "
+        "caches do");
   CHECK(refused(small::quest, one, ends.end(0)) == "");
   CHECK(refused(small::quest, one, of_host.end(0)) == "");
 

@@ -79,8 +79,7 @@ struct device_checks {
   static const char* ranks_problem(const policy_type& policy, const config& limits) {
     if (!policy.selects || policy.aggregate.per >= scope::kv_head) return nullptr;
     if (!policy.aggregate.counts) {
-      return "config: on a device ranks add up votes; scores that are pooled over a layer are gathered, which only "
-             "host "
+      return "config: on a device ranks add up votes; scores that are pooled over a layer would be gathered, as host "
              "caches do";
     }
     if (!may_share_choices<Policy, Ranks>()) {

@@ -8,7 +8,7 @@
 
 #include <concepts>     // std::convertible_to
 #include <cstdint>      // std::int64_t
-#include <type_traits>  // std::is_lvalue_reference_v
+#include <type_traits>  // std::is_lvalue_reference_v, std::is_same_v
 
 namespace zoomr::inline v0 {
 
@@ -42,7 +42,8 @@ class rank_group {
 
   constexpr rank_group() = default;
   template <class C>
-  requires(communicator<C> || device_communicator<C>) rank_group(C& end)  // NOLINT: implicit, for configs
+  requires(!std::is_same_v<C, rank_group> && (communicator<C> || device_communicator<C>))
+      rank_group(C& end)  // NOLINT: implicit, for configs
       : end_(&end), rank_(end.rank()), ranks_(end.ranks()) {
     if constexpr (communicator<C>) {
       gather_ = [](void* to, view<const std::int64_t> sent, view<std::int64_t, 2> received) -> index_t {
