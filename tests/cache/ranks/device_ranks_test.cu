@@ -4,6 +4,7 @@
 #include <cache/ranks/ranked_device.hpp>
 #include <support/nightly.hpp>
 #include <support/sentence_of.hpp>
+#include <zoomr/policy/placement/tiered.hpp>
 
 #include <doctest/doctest.h>
 
@@ -117,6 +118,17 @@ TEST_CASE("ranks that share a KV head choose as one") {
   check_batches<1>(of_one_kv_head, small::zoomr_focus, 7);
 }
 
+TEST_CASE("pages of each rank are in its own tiers") {
+  const auto policy = with_placement(small::zoomr_focus, zoomr::tiered<>{});
+  const tape says = make_tape(two_ranks.whole, kind::peaked, markup::pairs, longer, 30, 1);
+  zoomr::config limits = limits_for(longer);
+  limits.tiers.device = 1 << 20;
+  check_plays(two_ranks, policy, limits, [&](auto& plays) {
+    plays.open(says);
+    play_wildly(plays, policy, 1);
+  });
+}
+
 TEST_CASE("a fork goes on alone") {
   const tape says = make_tape(two_ranks.whole, kind::peaked, markup::pairs, longer, 30, 4);
   const tape other = with_other_end(says, 75, says.prompt, 9);
@@ -180,6 +192,22 @@ TEST_CASE("a choice is one all-reduce, of numbers for all segments that a sequen
   check(zoomr::compose(pages, zoomr::key_mass{}, zoomr::head_posterior{.queries = 3}, zoomr::top_p{.share = 0.9f},
                        zoomr::every_token{}, zones),
         1 + 20, 7 * 40);
+  // where no token of a pass chooses nothing is enqueued
+  const auto check_choices = [](const auto& policy) {
+    using policy_type = std::remove_cvref_t<decltype(policy)>;
+    const simt::scoped_settings until_then(late());
+    const tape says = make_tape(two_ranks.whole, kind::peaked, markup::pairs, longer, 30, 1);
+    player<policy_type> host(two_ranks.whole, policy, limits_for(longer));
+    stream_ranks ends(2);
+    ranked_device_player<policy_type, 2> ranks(two_ranks, policy, limits_for(longer), ends);
+    host.open(says), ranks.open(says);
+    host.play_plainly(), ranks.play_plainly();
+    const std::int64_t choices = host.cache.stats(host.at(0).seq).refreshes;
+    CHECK(choices > 4);
+    for (index_t rank = 0; rank < 2; ++rank) CHECK(ends.end(rank).enqueued == choices);
+  };
+  check_choices(small::zoomr_second_pass);
+  check_choices(small::zoomr_focus);
 }
 
 namespace {

@@ -63,8 +63,8 @@ class stream_ranks {
     if (++meetings_[number].come == ends_.size()) return add_up(meetings_[number].all);
     for (member& other : ends_) {
       while (other.met_ <= number) {
-        if (!simt::can_go_on(other.queue_.get())) throw std::logic_error("a rank waits for one that does not come");
-        simt::do_first(other.queue_.get());
+        if (other.queue_.get().pending.empty()) throw std::logic_error("a rank waits for one that does not come");
+        simt::advance(other.queue_.get());
       }
     }
   }
