@@ -83,6 +83,10 @@ void check(const Policy& policy, markup text) {
 TEST_CASE("votes and masses of all layers are those of all ranks' heads") {
   check(small::zoomr_one_pass, markup::pairs);
   check_wildly(unequal, small::zoomr_one_pass, markup::stray, 4);
+  const auto candidates = with(small::zoomr_one_pass, [](auto& p) {
+    p.zone.summaries = zoomr::summaries_attended::candidates;  // and those of what is not eligible
+  });
+  check_wildly(two_ranks, candidates, markup::stray, 3);
   check(small::zoomr_second_pass, markup::pairs);
   check(small::zoomr_mass, markup::stray);
   ZOOMR_NIGHTLY(check(small::weighted_votes, markup::pairs));
