@@ -150,10 +150,11 @@ class any_device_cache : public basic_device_cache<detail::any_launcher<T, Numbe
   /// Loads the kernels of steps and forks on the device, so that no step does.
   /// @pre   no step is in progress
   /// @cost  as device_cache::load_kernels
-  template <class Policy, index_t HeadDim, index_t Group, class Values>
-  any_device_cache(device_cache<Policy, T, HeadDim, Group, Values>&& cache)  // NOLINT: as any_kv_cache is made
+  template <class Policy, index_t HeadDim, index_t Group, class Values, class Ranks>
+  any_device_cache(device_cache<Policy, T, HeadDim, Group, Values, Ranks>&& cache)  // NOLINT: as any_kv_cache is made
       : base((cache.template load_kernels<Number>(), std::move(cache).release()),
-             {&detail::launcher_kind_of<Number, detail::device_launcher<Policy, T, HeadDim, Group, Values>>::one(),
+             {&detail::launcher_kind_of<Number,
+                                        detail::device_launcher<Policy, T, HeadDim, Group, Values, Ranks>>::one(),
               &detail::type_mark<Policy>}) {}
 
   /// True if the cache's policy is of this type.
@@ -193,8 +194,8 @@ std::string words_of_policy() {
 /// The parameters of a device_cache.
 template <class Cache>
 struct kind_of;
-template <class Policy, class Storage, index_t HeadDim, index_t Group, class Values>
-struct kind_of<device_cache<Policy, Storage, HeadDim, Group, Values>> {
+template <class Policy, class Storage, index_t HeadDim, index_t Group, class Values, class Ranks>
+struct kind_of<device_cache<Policy, Storage, HeadDim, Group, Values, Ranks>> {
   using policy = Policy;
   using storage = Storage;
   static bool fits(const shape& model) {

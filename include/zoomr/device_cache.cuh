@@ -232,14 +232,17 @@ class basic_device_cache : public cache_base<detail::any_device_core<typename La
 /// @tparam Group    query heads of a KV head
 /// @tparam Values   values_apart<Width>, where values may be narrower than keys; values_in_keys<Width>: a value is the
 ///                  first numbers of its key (MLA). It must agree with the model's shape
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
-class device_cache : public basic_device_cache<detail::device_launcher<Policy, T, HeadDim, Group, Values>> {
-  using launcher_type = detail::device_launcher<Policy, T, HeadDim, Group, Values>;
+/// @tparam Ranks    several_ranks, where config.ranks are to choose together (core/ranks/nccl_ranks.hpp); else there is
+///                  no code for it
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>,
+          class Ranks = one_rank>
+class device_cache : public basic_device_cache<detail::device_launcher<Policy, T, HeadDim, Group, Values, Ranks>> {
+  using launcher_type = detail::device_launcher<Policy, T, HeadDim, Group, Values, Ranks>;
   using base = basic_device_cache<launcher_type>;
   using core_type = detail::device_core<Policy, T>;
   using placement_type = decltype(Policy::placement);
   using policy_type = detail::any_policy_of<Policy>;
-  using checks = detail::device_checks<Policy, T, HeadDim, Group, Values>;
+  using checks = detail::device_checks<Policy, T, HeadDim, Group, Values, Ranks>;
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
   static_assert(!scales_rows<T>, "device_cache: rows with scales of their own are for the host's cache");
   static_assert(!in_blocks<T>, "device_cache: rows in blocks are for the host's cache");
@@ -314,7 +317,7 @@ class device_cache : public basic_device_cache<detail::device_launcher<Policy, T
     return allocated(0, [&] {
       auto core = std::make_unique<core_type>(model, policy, limits, splits, memory, stream, details);
       copy_logits(*core, stream);
-      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, stream);
+      if constexpr (detail::hears_voters<Policy>) copy_voters(*core, stream), copy_gathered(*core, limits, stream);
       if constexpr (detail::weighs_heads<Policy>) copy_head_weights(*core, stream);
       core->arrays.arena.plan = plan;
       return core;

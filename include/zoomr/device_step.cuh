@@ -310,7 +310,7 @@ class basic_device_step : public step_items<detail::any_device_core<typename Lau
 };
 
 /// A step of one kind of cache; the parameters are those of `device_cache`.
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
-using device_step = basic_device_step<detail::device_launcher<Policy, T, HeadDim, Group, Values>>;
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
+using device_step = basic_device_step<detail::device_launcher<Policy, T, HeadDim, Group, Values, Ranks>>;
 
 }  // namespace zoomr::inline v0

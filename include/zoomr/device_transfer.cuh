@@ -60,8 +60,8 @@ sequence move_any(device_caches<Number, Caches...>, const any_device_cache<T, Nu
 ///         room; error(device) if something that was enqueued before has failed. Nothing has changed then
 /// @cost   waits for the stream; 2 copies for each page and layer, and one for each row of a choice; all summaries are
 ///         made again
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
-sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence seq, any_kv_cache<T>& to,
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
+sequence to_host(device_cache<Policy, T, HeadDim, Group, Values, Ranks>& from, sequence seq, any_kv_cache<T>& to,
                  stream_ref stream) {
   return detail::move_to_host<Policy>(from, seq, to, stream);
 }
@@ -71,8 +71,8 @@ sequence to_host(device_cache<Policy, T, HeadDim, Group, Values>& from, sequence
 /// @throws as to_host
 /// @cost   waits for the stream; 2 copies for each page and layer, one for each KV lane's summaries, and each row of a
 ///         choice
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
-sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values>& to,
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
+sequence to_device(any_kv_cache<T>& from, sequence seq, device_cache<Policy, T, HeadDim, Group, Values, Ranks>& to,
                    stream_ref stream) {
   return detail::move_to_device<Policy>(from, seq, to, stream);
 }

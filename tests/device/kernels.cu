@@ -52,9 +52,10 @@ template __global__ void gather_attend_kernel<bfloat16, 192, 8, task<bfloat16, s
     task<bfloat16, scaled_logits>);
 
 // Whole steps: every kernel of a cache for each way to choose.
-template <index_t Group = 4, class Policy>
+template <index_t Group = 4, class Ranks = one_rank, class Policy>
 void step_of(const Policy& policy) {
-  device_cache<Policy, bfloat16, 128, Group> cache({1, Group, 1, 128}, policy, config{}, nullptr, nullptr);
+  device_cache<Policy, bfloat16, 128, Group, values_apart<128>, Ranks> cache({1, Group, 1, 128}, policy, config{},
+                                                                             nullptr, nullptr);
   auto step = cache.begin(cache.open(), {});
   step.start(nullptr);
   step.append(0, view<const bfloat16, 3>{}, view<const bfloat16, 3>{}, nullptr);
@@ -107,6 +108,8 @@ void steps() {
   step_of(with_placement(presets::quest, tiered<>{}));
   step_of(presets::zoomr_voters);
   step_of<1>(presets::quest);
+  step_of<4, several_ranks>(presets::zoomr_focus);
+  step_of<4, several_ranks>(presets::zoomr_voters);
 }
 
 }  // namespace zoomr::inline v0

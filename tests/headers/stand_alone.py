@@ -36,10 +36,10 @@ def includes(path):
     return [each.group(1) for each in found if each], bool(found) and found[0] is not None
 
 
-def includes_mpi(path):
-    """What needs MPI is compiled by its own test, where MPI is."""
+def needs_more(path):
+    """What needs MPI, or NCCL, is compiled by its own test, where that is."""
     with open(path, encoding="utf-8") as header:
-        return "#include <mpi.h>" in header.read()
+        return re.search("#include <(mpi|nccl).h>", header.read()) is not None
 
 
 def closures(direct):
@@ -111,7 +111,7 @@ def faults(compiler, include, tests):
     """The number of headers, that of sources, and a text for each that is wrong."""
     paths = sorted(os.path.relpath(os.path.join(folder, name), include)
                    for folder, _, names in os.walk(include) for name in names if name.endswith((".hpp", ".cuh")))
-    paths = [path for path in paths if not includes_mpi(os.path.join(include, path))]
+    paths = [path for path in paths if not needs_more(os.path.join(include, path))]
     read = {path: includes(os.path.join(include, path)) for path in paths}
     closure = closures({path: [other for other in others if other in read] for path, (others, _) in read.items()})
     first = {path: others[0] if leads else None for path, (others, leads) in read.items()}

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 MAY_THROW = "core/error.hpp"
-INCLUDED = re.compile(r"^[ \t]*#[ \t]*include <(?!zoomr/|cub/|cuda|mpi\.h)([\w./]+)>", re.MULTILINE)
+INCLUDED = re.compile(r"^[ \t]*#[ \t]*include <(?!zoomr/|cub/|cuda|mpi\.h|nccl\.h)([\w./]+)>", re.MULTILINE)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'|^[ \t]*#[ \t]*include[^\n]*', re.DOTALL | re.MULTILINE)
 
 

@@ -23,7 +23,7 @@ thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility 
 def main(compiler, include_dir):
     root = pathlib.Path(include_dir)
     headers = [path for path in root.rglob("*") if path.suffix in (".hpp", ".inl")]
-    headers = [path for path in headers if "#include <mpi.h>" not in path.read_text(encoding="utf-8")]
+    headers = [path for path in headers if not re.search("#include <(mpi|nccl).h>", path.read_text(encoding="utf-8"))]
     text = "\n".join(re.sub(r"//.*", "", path.read_text(encoding="utf-8")) for path in headers)
     words = sorted(set(re.findall(r"\b[a-z]\w*\b", text)))
     source = "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in STANDARD)

@@ -58,16 +58,17 @@ inline std::int64_t operations_on_device = 0;
 
 /// @tparam Number  what keys, values, queries and outputs are on the device
 template <class Policy, class T, index_t HeadDim, index_t Group, class Number = float,
-          class Values = zoomr::values_apart<HeadDim>>
+          class Values = zoomr::values_apart<HeadDim>, class Ranks = zoomr::one_rank>
 class device_as_host {
  public:
-  using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group, Values>;
+  using cache_type = zoomr::device_cache<Policy, T, HeadDim, Group, Values, Ranks>;
+  static constexpr bool among_ranks = std::is_same_v<Ranks, zoomr::several_ranks>;
 
   class step_type {
    public:
     step_type(device_as_host& cache, typename cache_type::step_type step) : cache_(cache), step_(std::move(step)) {}
 
-    void upload() { step_.upload(zoomr::stream_ref{}); }
+    void upload() { step_.upload(cache_.on_); }
     index_t tokens() const { return step_.tokens(); }
     index_t taken(index_t item) const { return step_.taken(item); }
     index_t position(index_t item) const { return step_.position(item); }
@@ -77,7 +78,7 @@ class device_as_host {
     index_t passes() const { return step_.passes(); }
 
     void append(index_t layer, view<const float, 3> keys, view<const float, 3> values = {}) {
-      if (!started_) pass_ == 0 ? step_.start(zoomr::stream_ref{}) : step_.restart(zoomr::stream_ref{});
+      if (!started_) pass_ == 0 ? step_.start(cache_.on_) : step_.restart(cache_.on_);
       started_ = true;
       auto& k = cache_.kept(copied(keys));
       append_now();
@@ -89,7 +90,7 @@ class device_as_host {
     void observe(index_t layer, view<const float, 3> queries) {
       append_now();
       auto& q = cache_.kept(copied(queries));
-      step_.observe(layer, on_device(q, queries), zoomr::stream_ref{});
+      step_.observe(layer, on_device(q, queries), cache_.on_);
     }
     void attend(index_t layer, view<const float, 3> queries, view<float, 3> out, view<float, 2> lse) {
       auto& q = cache_.kept(copied(queries));
@@ -100,10 +101,10 @@ class device_as_host {
       const view<Number, 3> outputs(o.data(), {tokens, out.extent(1), out.extent(2)});
       const view<float, 2> ends(l.data(), {tokens, lse.extent(1)});
       if (brought_.layer == layer) {
-        step_.attend(layer, on_device(q, queries), brought_.keys, brought_.values, outputs, ends, zoomr::stream_ref{});
+        step_.attend(layer, on_device(q, queries), brought_.keys, brought_.values, outputs, ends, cache_.on_);
         brought_ = {};
       } else {
-        step_.attend(layer, on_device(q, queries), outputs, ends, zoomr::stream_ref{});
+        step_.attend(layer, on_device(q, queries), outputs, ends, cache_.on_);
       }
       auto outs = cache_.sent(o.data(), static_cast<std::size_t>(out.extent(0) * out.stride(0)));
       auto lses = cache_.sent(l.data(), static_cast<std::size_t>(lse.extent(0) * lse.stride(0)));
@@ -118,11 +119,11 @@ class device_as_host {
     void arrive() {
       if (arriving_.empty()) return;
       zoomr::stream_event outputs;
-      outputs.record(zoomr::stream_ref{});
+      outputs.record(cache_.on_);
       outputs.wait();
 #if defined(ZOOMR_SIMT)
       for (const auto& other : simt::streams.queues) {
-        const bool joined = other == simt::streams.first || other->pending.empty();
+        const bool joined = other == simt::streams.first || other->pending.empty() || among_ranks;
         if (!joined) throw std::logic_error("after the last layer something still goes on beside");
       }
 #endif
@@ -138,7 +139,7 @@ class device_as_host {
     }
     void commit(view<const index_t> accepted) {
       append_now();
-      step_.commit(accepted, zoomr::stream_ref{});
+      step_.commit(accepted, cache_.on_);
     }
 
    private:
@@ -148,7 +149,7 @@ class device_as_host {
     };
     void append_now() {
       const layer_rows now = std::exchange(brought_, {});
-      if (now.layer >= 0) step_.append(now.layer, now.keys, now.values, zoomr::stream_ref{});
+      if (now.layer >= 0) step_.append(now.layer, now.keys, now.values, cache_.on_);
     }
     // Room for the tokens of any step, as a graph needs it; what is behind this step's tokens is NaN.
     index_t room(index_t tokens) const { return std::max(tokens, cache_.cache_.arrays().sizes.decode_tokens); }
@@ -171,18 +172,20 @@ class device_as_host {
     std::vector<std::function<void()>> arriving_;
   };
 
-  device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits)
-      : memory_bytes_(static_cast<std::size_t>(cache_type::bytes(model, policy, limits, splits)) + 256),
+  /// @param on  the stream of all that it enqueues
+  device_as_host(const shape& model, const Policy& policy, const zoomr::config& limits, zoomr::stream_ref on = {})
+      : on_(on),
+        memory_bytes_(static_cast<std::size_t>(cache_type::bytes(model, policy, limits, splits)) + 256),
         memory_(static_cast<std::int64_t>(memory_bytes_), std::byte{0xff}),
         details_(poisoned(cache_type::host_bytes(model, policy, limits) + 1)),
-        cache_(model, policy, limits, aligned(), zoomr::stream_ref{}, splits,
+        cache_(model, policy, limits, aligned(), on_, splits,
                zoomr::tiered_placement<decltype(policy.placement)> ? details_->data() : nullptr, plan_of_caches) {}
 
   const shape& model() const { return cache_.model(); }
   zoomr::sequence open() { return cache_.open(); }
   void close(zoomr::sequence seq) { cache_.close(seq); }
-  zoomr::sequence fork(zoomr::sequence from) { return cache_.fork(from, zoomr::stream_ref{}); }
-  void fork(zoomr::sequence from, zoomr::sequence into) { cache_.fork(from, into, zoomr::stream_ref{}); }
+  zoomr::sequence fork(zoomr::sequence from) { return cache_.fork(from, on_); }
+  void fork(zoomr::sequence from, zoomr::sequence into) { cache_.fork(from, into, on_); }
   void plan(view<const zoomr::step_item> items, view<index_t> taken) const { cache_.plan(items, taken); }
   step_type begin(view<const zoomr::step_item> items) {
     ++operations_on_device;
@@ -225,7 +228,7 @@ class device_as_host {
   std::shared_ptr<std::vector<Object>> sent(const Object* from, std::size_t count) {
     auto made = std::make_shared<std::vector<Object>>(count);
     kept_.push_back(made);
-    copy_from_device(made->data(), from, count * sizeof(Object), zoomr::stream_ref{});
+    copy_from_device(made->data(), from, count * sizeof(Object), on_);
     return made;
   }
   void done() { kept_.clear(); }
@@ -289,6 +292,7 @@ class device_as_host {
     return true;
   }
 
+  zoomr::stream_ref on_;
   std::size_t memory_bytes_;
   device_array<std::byte> memory_;
   std::unique_ptr<zoomr::pinned_memory> details_;  // of a tiered placement

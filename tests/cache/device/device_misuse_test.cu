@@ -67,6 +67,21 @@ TEST_CASE("a device cache refuses layers that share keys") {
         "zoomr: config: donors are for host caches: in a device's each layer has keys of its own");
 }
 
+TEST_CASE("a device cache refuses layers that read another one's choice, and questions that are turned") {
+  using focus_type = std::remove_const_t<decltype(small::zoomr_focus)>;
+  const std::vector<zoomr::index_t> anchors{0, 0};
+  zoomr::config limits = limits_for(60, 2);
+  limits.anchors.layers = zoomr::view<const zoomr::index_t>(anchors);
+  CHECK(mistake_of([&] {
+          zoomr::device_cache<focus_type, float, 8, 2>::bytes(of_device, small::zoomr_focus, limits);
+        }) == "zoomr: config: anchors are for host caches: in a device's each layer chooses for itself");
+  const auto asked = with(small::sentence_voters, [](auto& p) { p.aggregate.question = 11; });
+  limits = with_rotary(with_voters(asked, limits_for(60, 2), of_device));
+  CHECK(mistake_of([&] {
+          zoomr::device_cache<std::remove_const_t<decltype(asked)>, float, 8, 2>::bytes(of_device, asked, limits);
+        }) == "zoomr: config: rotary, by which a question before a long text scores, is for host caches");
+}
+
 TEST_CASE("a device that evicts by attention takes no spans, and has no room for a question") {
   on_device given;
   const std::vector<token_id> ids(4, plain_id);

@@ -2,13 +2,13 @@
 // L6. Checks what a device cache is made with, and counts its bytes.
 #pragma once
 
-#include <zoomr/cache/device/choosing/choices.cuh>
+#include <zoomr/cache/device/choosing/rank_choices.cuh>
 #include <zoomr/cache/device/core.cuh>
 
 namespace zoomr::inline v0::detail {
 
 /// Of one kind of device cache; the parameters are those of `device_cache`.
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
 struct device_checks {
   using core_type = device_core<Policy, T>;
   using policy_type = any_policy_of<Policy>;
@@ -63,15 +63,31 @@ struct device_checks {
       }
     }
     if (problem == nullptr && (splits < 0 || splits > 1024)) problem = "device_cache: splits must lie in 0 ... 1024";
+    if (problem == nullptr && !limits.ranks.alone()) problem = ranks_problem(policy, limits);
     ZOOMR_EXPECTS(problem == nullptr, problem);
-    ZOOMR_EXPECTS(limits.ranks.alone() && limits.token_ranks.alone(),
-                  "config: ranks choose, and attend, together in host caches; a device's choose alone");
+    ZOOMR_EXPECTS(limits.token_ranks.alone(),
+                  "config: token_ranks are for host caches: a device's has all tokens of its sequences");
     ZOOMR_EXPECTS(limits.rotary.frequencies.size() == 0 || policy.aggregate.question == 0,
                   "config: rotary, by which a question before a long text scores, is for host caches");
     ZOOMR_EXPECTS(limits.anchors.layers.data() == nullptr,
                   "config: anchors are for host caches: in a device's each layer chooses for itself");
     ZOOMR_EXPECTS(limits.donors.data() == nullptr,
                   "config: donors are for host caches: in a device's each layer has keys of its own");
+  }
+
+  // Of ranks that divide heads. A choice of one KV head or less is a rank's own.
+  static const char* ranks_problem(const policy_type& policy, const config& limits) {
+    if (!policy.selects || policy.aggregate.per >= scope::kv_head) return nullptr;
+    if (!policy.aggregate.counts) {
+      return "config: on a device ranks add up votes; scores that are pooled over a layer would be gathered, as host "
+             "caches do";
+    }
+    if (!may_share_choices<Policy, Ranks>()) {
+      return "device_cache: ranks choose together where its last parameter is several_ranks";
+    }
+    return limits.ranks.group.adds_up() ? nullptr
+                                        : "config: ranks of a device's caches need a communicator with add_up, like "
+                                          "nccl_ranks: this one is for host caches";
   }
 
   // What an engine's pages must satisfy beside the conditions of a host cache.

@@ -197,13 +197,14 @@ struct any_device_core {
       : kept_policy(std::move(owned)),
         limits(settings),
         sizes(cache),
-        voters(model, policy.aggregate.asks_voters() ? settings.voters : view<const float, 2>{}, 0,
+        voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{}, 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
         stock(sizes.in_engine ? 0 : sizes.pages),
         step(model, settings, policy.segment),
         listed{{table_lists(sizes.most_listed()), table_lists(sizes.most_listed()), table_lists(sizes.most_listed())}},
         uploads(sizes) {
     if (model.values_in_keys) limits.value_scale = limits.key_scale;
+    limits.ranks.first = {};  // the caller's table may go
     states.reserve(settings.max_sequences);
     for (index_t s = 0; s < settings.max_sequences; ++s) {
       states.emplace_back(policy, settings.max_tokens, sizes.sequence_pages, sizes.segments);
@@ -218,6 +219,7 @@ template <class Policy, class T>
 struct device_core final : any_device_core<T> {
   const Policy& kernel_policy = static_cast<const any_policy_of<Policy>&>(this->policy).value;  // as kernels receive it
   device_arrays<Policy, T> arrays;
+  gathered_shares gathered;  // empty, unless ranks' heads vote together
   using any_device_core<T>::sizes, any_device_core<T>::limits;
 
   /// Carves `memory`, and enqueues on `stream` the clearing of what must be zero before the first step: `arrived`,
@@ -227,6 +229,7 @@ struct device_core final : any_device_core<T> {
       : device_core(model, std::make_unique<const any_policy_of<Policy>>(value), settings, splits) {
     carver block(memory);
     carve(arrays, block, sizes, this->on_device);
+    gathered.carve(block, sizes);
     if (sizes.tiered) {
       arrays.pool = static_cast<T*>(details);
       arrays.arena.clear(stream);
@@ -248,6 +251,7 @@ struct device_core final : any_device_core<T> {
     device_arrays<Policy, T> uncarved;
     step_table_values<device_table> uncarved_tables;
     carve(uncarved, count, cache, uncarved_tables);
+    gathered_shares().carve(count, cache);
     return count.used();
   }
 

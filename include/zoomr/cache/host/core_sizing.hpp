@@ -94,6 +94,10 @@ struct core_sizing {
     }
     ZOOMR_EXPECTS(!Pool::may_fail || (limits.ranks.alone() && limits.token_ranks.alone()),
                   "config: ranks over tiers: a page that does not come would fail on one rank alone");
+    for (const rank_group* group : {&limits.ranks.group, &limits.token_ranks.group}) {
+      ZOOMR_EXPECTS(group->ranks() == 1 || group->gathers(),
+                    "config: ranks of host caches need a communicator with all_gather: this one is for devices");
+    }
     ZOOMR_EXPECTS(Pool::owns_pages || limits.token_ranks.alone(),
                   "config: token_ranks take pages from a cache's own pool: not over an engine's pages");
     ZOOMR_EXPECTS(limits.token_ranks.alone() || state_exchange::message_words(model, limits) < unlimited,

@@ -17,14 +17,15 @@
 namespace zoomr::inline v0::detail {
 
 /// The launches of one pass that are about choices. With `fixed` none of their arguments or grids depends on the step.
-template <class Policy, class T, index_t HeadDim, index_t Group>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Ranks>
 struct choice_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
-  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::table;
+  using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::may_choose,
+      pass::table;
 
   using pass::pass;
 
-  voter_launches<Policy, T, HeadDim> voters() const { return {core, table, deciding, in_prompt, fixed}; }
+  voter_launches<Policy, T, HeadDim, Ranks> voters() const { return {core, table, deciding, in_prompt, fixed}; }
 
   /// One choice serves all layers.
   static constexpr bool for_all(const Policy& policy) { return policy.aggregate.per == scope::sequence; }
@@ -46,6 +47,7 @@ struct choice_launches : device_pass<Policy, T> {
     } else if constexpr (Policy::selects) {
       load_kernel(choose_for_all_kernel<Policy, T>);
       load_kernel(remember_kernel<T, Number>);
+      if constexpr (may_share_choices<Policy, Ranks>()) load_kernel(choose_together_kernel<Policy, T>);
     }
   }
 
@@ -81,17 +83,19 @@ struct choice_launches : device_pass<Policy, T> {
   /// @cost  1 launch, or none
   void begin(stream_ref stream) const {
     if constexpr (Policy::selects && decltype(Policy::aggregate)::counts) {
-      if (deciding == 0 || !for_all(core.kernel_policy) || !chooses_in_pass()) return;
-      launch({grid(deciding), dim3(choose_threads)}, stream, begin_kernel<Policy, T>, core.kernel_policy, arrays());
+      if (deciding > 0 && for_all(core.kernel_policy) && chooses_in_pass()) begin_votes(stream);
     }
   }
   /// Behind the last layer, where one choice serves all layers.
-  /// @cost  1 launch, or none
+  /// @cost  1 launch, or none; over ranks an all-reduce before it
   void end(stream_ref stream) const {
     if constexpr (hears_voters<Policy>) {
       if (deciding > 0 && chooses_in_pass()) voters().choose(stream);
     } else if constexpr (Policy::selects) {
       if (deciding == 0 || !for_all(core.kernel_policy) || !chooses_in_pass()) return;
+      if constexpr (may_share_choices<Policy, Ranks>()) {
+        if (shares_votes()) return choose_together(0, range_use::choice, stream);
+      }
       launch({grid(deciding), dim3(choose_threads)}, stream, choose_for_all_kernel<Policy, T>, core.kernel_policy,
              arrays());
     }
@@ -114,9 +118,19 @@ struct choice_launches : device_pass<Policy, T> {
   /// Scores for the tokens that choose, makes a layer's choices that are due, and finds the ranges of its tokens. Keys
   /// and values are stored, if `in` has some. A second pass scores nothing: it reads what the first has chosen.
   /// @pre   deciding > 0
-  /// @cost  1 launch
+  /// @cost  1 launch; where ranks make the choice of a layer 3, and an all-reduce
   template <class Number>
   void choose(const layer_inputs<Number>& in, range_use use, stream_ref stream) const {
+    if constexpr (may_share_choices<Policy, Ranks>() && !hears_voters<Policy>) {
+      if (scores(in.layer) && !for_all(core.kernel_policy) && shares_votes()) {
+        begin_votes(stream);
+        Policy adds_votes = core.kernel_policy;  // as where one choice serves all layers: only this layer's votes
+        adds_votes.aggregate.per = scope::sequence;
+        launch_layer<HeadDim, Group>(adds_votes, arrays(), in, true, use == range_use::choice ? use : range_use::known,
+                                     deciding, stream);
+        return choose_together(in.layer, use, stream);
+      }
+    }
     launch_layer<HeadDim, Group>(core.kernel_policy, arrays(), in, scores(in.layer), use, deciding, stream);
   }
   /// The same for the attention that follows.
@@ -149,6 +163,20 @@ struct choice_launches : device_pass<Policy, T> {
   }
 
  private:
+  void begin_votes(stream_ref stream) const {
+    launch({grid(deciding), dim3(choose_threads)}, stream, begin_kernel<Policy, T>, core.kernel_policy, arrays());
+  }
+  // Some token chooses, from the votes of all ranks' heads.
+  bool shares_votes() const {
+    return !core.limits.ranks.alone() && core.kernel_policy.aggregate.per < scope::kv_head && may_choose();
+  }
+  void choose_together(index_t layer, range_use use, stream_ref stream) const {
+    const device_arrays<Policy, T> a = arrays();
+    add_up(core, a.votes, std::int64_t{deciding} * core.sizes.segments, stream);
+    launch({grid(deciding), dim3(choose_threads)}, stream, choose_together_kernel<Policy, T>, core.kernel_policy, a,
+           layer, use);
+  }
+
   // A choice for all layers is made by all.
   bool scores(index_t layer) const {
     if constexpr (!reads_summaries<Policy>) return false;

@@ -228,6 +228,15 @@ __global__ void __launch_bounds__(choose_threads) choose_for_all_kernel(Policy p
   choose_row(block, walk_scratch, policy.select, choice, attended_anyway(block, policy.select, choice));
 }
 
+/// Finds the ranges of a row's token, under the choice at a place. All threads of a block call it.
+template <class Policy, class T>
+__device__ void find_ranges(const layer_row<Policy, T>& row, index_t place, block_threads& block) {
+  const row_to_resolve to = row.to_resolve(place);
+  const attended_size size =
+      resolve(block, to.segments, to.row, to.zone, to.own_summary, to.slots, to.ranges, to.before);
+  if (block.thread() == 0) *to.size = size;
+}
+
 /// What a block needs to make choices.
 struct choice_scratch {
   block_scratch block;
@@ -256,11 +265,7 @@ __device__ void choose_and_resolve(const layer_row<Policy, T>& row, bool scored,
       reads = row.token.chooses;
     }
   }
-  if (use != range_use::attention) return;
-  const row_to_resolve to = row.to_resolve(reads);
-  const attended_size size =
-      resolve(block, to.segments, to.row, to.zone, to.own_summary, to.slots, to.ranges, to.before);
-  if (block.thread() == 0) *to.size = size;
+  if (use == range_use::attention) find_ranges(row, reads, block);
 }
 
 }  // namespace zoomr::inline v0::detail

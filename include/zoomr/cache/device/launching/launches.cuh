@@ -17,7 +17,7 @@
 namespace zoomr::inline v0::detail {
 
 /// The launches of one pass. With `fixed` they depend on the policy, the cache's limits and the layer alone.
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
 struct device_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
   using pass::arrays, pass::core, pass::deciding, pass::fixed, pass::grid, pass::in_prompt, pass::table;
@@ -26,7 +26,9 @@ struct device_launches : device_pass<Policy, T> {
 
   static constexpr bool tiered = fetch_launches<Policy, T, HeadDim>::tiered;
 
-  choice_launches<Policy, T, HeadDim, Group> choices() const { return {core, table, deciding, in_prompt, fixed}; }
+  choice_launches<Policy, T, HeadDim, Group, Ranks> choices() const {
+    return {core, table, deciding, in_prompt, fixed};
+  }
   fetch_launches<Policy, T, HeadDim> fetching() const { return {core, table, deciding, in_prompt, fixed}; }
 
   /// Loads all kernels that steps and forks launch, if queries are of `Number`.
@@ -246,7 +248,7 @@ struct device_launches : device_pass<Policy, T> {
 };
 
 /// By which a step of one kind of cache enqueues. Steps of any kind have another launcher (any_device_cache.cuh).
-template <class Policy, class T, index_t HeadDim, index_t Group, class Values>
+template <class Policy, class T, index_t HeadDim, index_t Group, class Values, class Ranks>
 struct device_launcher {
   using storage = T;
   static constexpr bool tiered = tiered_placement<decltype(Policy::placement)>;
@@ -257,7 +259,7 @@ struct device_launcher {
   template <class Work>
   void enqueue(any_device_core<T>& core, step_table table, index_t deciding, index_t in_prompt, bool fixed,
                Work work) const {
-    work(device_launches<Policy, T, HeadDim, Group, Values>{typed(core), table, deciding, in_prompt, fixed});
+    work(device_launches<Policy, T, HeadDim, Group, Values, Ranks>{typed(core), table, deciding, in_prompt, fixed});
   }
   /// As detail::copy_sequence.
   void copy_sequence(any_device_core<T>& core, index_t from, index_t to, stream_ref stream) const {

@@ -5,6 +5,8 @@
 
 #include <zoomr/cache/device/core.cuh>
 
+#include <algorithm>  // std::any_of
+
 namespace zoomr::inline v0::detail {
 
 /// One pass of a step of a device cache: which of its tables, and how much launches cover.
@@ -31,6 +33,12 @@ struct device_pass {
     device_arrays<Policy, T> result = core.arrays;
     result.table = core.on_device[table];
     return result;
+  }
+
+  /// A token of the pass makes a choice, or in a graph may make one.
+  bool may_choose() const {
+    const auto& tokens = core.listed[table].tokens;
+    return fixed || std::any_of(tokens.begin(), tokens.end(), [](const device_token& t) { return t.chooses >= 0; });
   }
 
   /// Packs its table, and enqueues the copy.

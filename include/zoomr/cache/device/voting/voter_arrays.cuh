@@ -31,13 +31,15 @@ struct voter_sizes {
   index_t heard = 0;     // last queries by which a choice is made
   index_t records = 0;   // of remembered queries, of one sequence
   index_t pending = 0;   // queries of prompts' chunks in one step
+  index_t gathered = 0;  // voters of all ranks, where these divide heads
 
   voter_sizes() = default;
   /// Kept are the queries that a rollback may need, and those of a draft, which may be rejected.
   voter_sizes(const layout& host, const config& limits)
       : voters(host.voters), heard(host.heard), pending(host.heard > 0 ? host.pending_queries(limits) : 0) {
     if (heard == 0) return;
-    kv_lanes = voter_table::count_kv_lanes(host.model, limits.voters);
+    kv_lanes = voter_table::count_kv_lanes(host.model, limits.own_voters(host.model.heads));
+    if (!limits.ranks.alone()) gathered = voter_table::count(limits.voters);
     records = static_cast<index_t>(
         std::min<std::int64_t>(std::int64_t{host.remembered} + limits.max_draft_tokens, limits.max_tokens));
   }
@@ -140,6 +142,36 @@ struct voter_arrays {
   /// Of the first `count` segments.  [voters, count]
   ZOOMR_HD view<float, 2> shares_at(index_t sequence, index_t count) const {
     return {shares + std::int64_t{sequence} * sizes.voters * segments, {sizes.voters, count}, {segments, 1}};
+  }
+};
+
+/// Where ranks divide heads: the shares of all their voters, in the order of the model's heads. Each rank writes its
+/// own ones among zeros; as words they add up to those of all ranks.
+struct gathered_shares {
+  index_t voters = 0;        // of all ranks; 0: there is one
+  index_t room = 0;          // floats of a row: whole words
+  float* shares = nullptr;   // [sequences][voters][room]
+  index_t* own = nullptr;    // [voters]  which of this rank's it is; -1: another rank's
+  float* weights = nullptr;  // [voters]
+
+  void carve(carver& from, const cache_sizes& cache) {
+    voters = cache.voting.gathered;
+    room = (cache.segments + 1) / 2 * 2;
+    shares = from.take<float>(bounded_product({cache.sequences, voters, room}));
+    own = from.take<index_t>(voters);
+    weights = from.take<float>(voters);
+  }
+  /// Of a voter.  [room]
+  ZOOMR_HD view<float> row(index_t sequence, index_t voter) const {
+    return {shares + (std::int64_t{sequence} * voters + voter) * room, {room}};
+  }
+  /// `voting` with these in the place of its own shares, for choose_by_voters_kernel.
+  voter_arrays in(voter_arrays voting) const {
+    voting.sizes.voters = voters;
+    voting.segments = room;
+    voting.weights = weights;
+    voting.shares = shares;
+    return voting;
   }
 };
 

@@ -4,7 +4,7 @@
 // prompt has ended `choose` again.
 #pragma once
 
-#include <zoomr/cache/device/choosing/choices.cuh>
+#include <zoomr/cache/device/choosing/rank_choices.cuh>
 #include <zoomr/cache/device/launching/pass.cuh>
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 #include <zoomr/policy/aggregate/head_posterior.cuh>
@@ -108,10 +108,10 @@ __global__ void __launch_bounds__(choose_threads) choose_by_voters_kernel(Policy
 
 /// The launches of one pass for a policy of voters with several queries. With `fixed` none of their arguments or grids
 /// depends on the step.
-template <class Policy, class T, index_t HeadDim>
+template <class Policy, class T, index_t HeadDim, class Ranks>
 struct voter_launches : device_pass<Policy, T> {
   using pass = device_pass<Policy, T>;
-  using pass::arrays, pass::core, pass::deciding, pass::grid;
+  using pass::arrays, pass::core, pass::deciding, pass::grid, pass::may_choose;
 
   using pass::pass;
 
@@ -123,6 +123,7 @@ struct voter_launches : device_pass<Policy, T> {
     load_kernel(score_by_keys_kernel<HeadDim, decltype(Policy::score), T>);
     load_kernel(share_kernel<T>);
     load_kernel(choose_by_voters_kernel<Policy, T>);
+    if constexpr (may_share_choices<Policy, Ranks>()) load_kernel(spread_shares_kernel<T>);
   }
 
   /// Remembers a layer's queries [tokens, heads, head_dim] of prompts, until commit.
@@ -141,10 +142,30 @@ struct voter_launches : device_pass<Policy, T> {
 
   /// Behind the last layer, or the end of a prompt: makes the choices that are due.
   /// @pre   begin_kernel came before
-  /// @cost  3 launches
+  /// @cost  3 launches; over ranks 1 and an all-reduce more where a token chooses, else none
   void choose(stream_ref stream) const {
+    device_arrays<Policy, T> a = arrays();
+    if constexpr (may_share_choices<Policy, Ranks>()) {
+      if (core.gathered.voters > 0) {
+        if (!may_choose()) return;
+        if (core.sizes.voting.voters > 0) share(a, stream);
+        gather(a, stream);
+        launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy,
+               a);
+        return;
+      }
+    }
+    share(a, stream);
+    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy, a);
+  }
+
+  /// Blocks that score at the most: some for each multiprocessor.
+  static constexpr index_t most_blocks = 2048;
+
+ private:
+  // Of the voters of this rank.
+  void share(const device_arrays<Policy, T>& a, stream_ref stream) const {
     const logit_rule& rule = core.limits.logits;
-    const device_arrays<Policy, T> a = arrays();
     const voter_sizes& sizes = core.sizes.voting;
     const key_logits logits{core.limits.logit_scale(0, 0, HeadDim), rule.soft_cap, a.slopes};
     const index_t rows = deciding * sizes.kv_lanes;
@@ -152,11 +173,14 @@ struct voter_launches : device_pass<Policy, T> {
     launch({grid(rows, blocks), dim3(voter_threads)}, stream, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
            core.kernel_policy.score, a, a.voting, logits);
     launch({grid(deciding, sizes.voters), dim3(voter_threads)}, stream, share_kernel<T>, a, a.voting);
-    launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy, a);
   }
-
-  /// Blocks that score at the most: some for each multiprocessor.
-  static constexpr index_t most_blocks = 2048;
+  // Those of all ranks' voters, in the place of these.
+  void gather(device_arrays<Policy, T>& a, stream_ref stream) const {
+    const gathered_shares& all = core.gathered;
+    launch({grid(deciding, all.voters), dim3(voter_threads)}, stream, spread_shares_kernel<T>, a, a.voting, all);
+    add_up(core, all.shares, std::int64_t{core.sizes.sequences} * all.voters * all.room / 2, stream);
+    a.voting = all.in(a.voting);
+  }
 };
 
 /// Makes what is remembered of a chunk part of a sequence whose tokens are committed.
