@@ -345,6 +345,34 @@ class SnapKv(Keeping):
         self.keep(self.tokens, 0, **self.rule)
 
 
+class VotersSnapKv(Keeping):
+    """Of the prompt, in all layers alike, what some heads of all layers find with its last queries (CompressKV, arXiv
+    2508.02401, whose layers each have some of their own, all of one weight, and whose shares are added, not compared).
+
+    Decided: a head finds a token as much as the largest share that one of the queries gives it; heads are added with
+    their weights; then a maximum over neighbours.
+    """
+
+    def __init__(self, problem, tokens=1024, queries=32, pooling=7, total=np.max, weigh=lambda weight: weight,
+                 layers=None):
+        super().__init__(problem)
+        self.tokens, self.queries, self.pooling, self.total, self.weigh = tokens, queries, pooling, total, weigh
+        self.layers = layers or slice(None)
+
+    def end_of_prompt(self):
+        p, first = self.p, self.p.prompt - self.queries
+        found = np.zeros(first)
+        for layer in range(p.layers)[self.layers]:
+            for head in np.flatnonzero(p.voters[layer]):
+                paid = observed(self, layer, head // self.group, self.queries, 1, total=self.total,
+                                over_group=lambda of, axis: of[head % self.group])
+                found += self.weigh(p.voters[layer, head]) * paid
+        chosen, unsure = best(max_pool(found, self.pooling), self.tokens - self.queries)
+        self.kept = np.zeros((p.layers, p.kv_heads, p.tokens), bool)
+        self.kept[..., chosen] = self.kept[..., first : p.prompt] = True
+        self.unsure = np.full((p.layers, p.kv_heads), unsure)
+
+
 class SentenceKv(Keeping):
     """SentenceKV (arXiv 2504.00970 and its released code): whole sentences by the mean of their retained keys, asked by
     the mean of the queries of the sentence being written, until the budget is full; the last one is cut.

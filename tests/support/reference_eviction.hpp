@@ -3,6 +3,7 @@
 #pragma once
 
 #include <support/reference_history.hpp>
+#include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
 
 namespace reference {
@@ -41,6 +42,14 @@ inline std::vector<estimate> rate(const zoomr::observation_window& by, const kv_
   for (index_t t = 0; t < kv_lane.scored; ++t) {
     const double received = pooled(kv_lane, t, by.pooling, by.mean_of_group);
     made.push_back({received, received});
+  }
+  return made;
+}
+inline std::vector<estimate> rate(const zoomr::voter_window& by, const kv_lane_tokens& all, bool&) {
+  std::vector<estimate> made;
+  for (index_t t = 0; t < all.scored; ++t) {
+    const double found = pooled(all, t, by.pooling, true);
+    made.push_back({found, found});
   }
   return made;
 }
@@ -129,8 +138,12 @@ class eviction {
       if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index_t layer = 0; layer < past_.model.layers; ++layer) {
         if (!past_.donors.empty() && past_.donors[static_cast<std::size_t>(layer)] != layer) continue;
-        for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
+        for (index_t kv_head = 0; kv_head < past_.model.kv_heads && !by_voters; ++kv_head)
           doubtful = evict_tokens(layer, kv_head, end, pinned) || doubtful;
+      }
+      if (by_voters) {
+        doubtful = evict_tokens(0, 0, end, pinned);
+        for (auto& of_lane : evicted_) of_lane = evicted_[0];
       }
       asked_until_ = end;
     }
@@ -138,6 +151,8 @@ class eviction {
   }
 
  private:
+  static constexpr bool by_voters = zoomr::kept_per<Evictor>() == zoomr::scope::sequence;
+
   // That of the layer's donor.
   std::size_t kv_lane(index_t layer, index_t kv_head) const {
     if (!past_.donors.empty()) layer = past_.donors[static_cast<std::size_t>(layer)];
@@ -161,7 +176,8 @@ class eviction {
     seen.queries = end - first;
     seen.scored = n - safe(n);
     for (const index_t t : held) seen.keys.push_back(past_.key(t, layer, kv_head, 0));
-    for (index_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
+    if (by_voters) seen.received = {found_by_voters(held, first, end)};
+    for (index_t head = kv_head * group(); head < (kv_head + 1) * group() && !by_voters; ++head) {
       std::vector<double>& sums = received_[static_cast<std::size_t>(layer * past_.model.heads + head)];
       if (!Evictor::accumulates) std::fill(sums.begin(), sums.end(), 0.0);
       for (index_t query = first; query < end; ++query) {
@@ -244,6 +260,28 @@ class eviction {
     }
     for (index_t i = 0; i < earlier && all > 0; ++i)
       sums[static_cast<std::size_t>(held[static_cast<std::size_t>(i)])] += weights[static_cast<std::size_t>(i)] / all;
+  }
+
+  // Of each voter its weight times the largest share that one of its queries pays to a held token, in all.
+  std::vector<double> found_by_voters(const std::vector<index_t>& held, index_t first, index_t end) {
+    const std::vector<float> weights = zoomr_test::voter_weights(past_.model);
+    std::vector<double> found(held.size());
+    for (std::size_t row = 0; row < weights.size(); ++row) {
+      if (weights[row] == 0.0f) continue;
+      const auto layer = static_cast<index_t>(row) / past_.model.heads,
+                 head = static_cast<index_t>(row) % past_.model.heads;
+      std::vector<double> most(held.size());
+      for (index_t query = first; query < end; ++query) {
+        std::vector<double> paid(past_.words.classes.size());
+        add_attention(layer, head / group(), head, query, held, paid);
+        for (std::size_t i = 0; i < held.size(); ++i) {
+          const double share = paid[static_cast<std::size_t>(held[i])];
+          if (share > most[i]) most[i] = share;
+        }
+      }
+      for (std::size_t i = 0; i < held.size(); ++i) found[i] += double{weights[row]} * most[i];
+    }
+    return found;
   }
 
   // The logit of a product, whose terms' magnitudes add up to `magnitude`. Sinks are no tokens.

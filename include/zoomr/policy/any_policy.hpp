@@ -48,6 +48,7 @@ class any_evictor {
   bool reads_keys = false;
   bool while_decoding = false;
   bool updates_importance = false;  // false: attention probabilities are added up
+  scope per = scope::kv_head;       // who keeps one set of tokens
   index_t every = 0;                // tokens, while decoding
 
   /// Tokens from one time that eviction is due to the next; 1 for those that do nothing while decoding.
@@ -252,6 +253,7 @@ class any_policy {
   const any_placement placement;
 
   bool selects = false;           // segments are scored and chosen
+  bool asks_voters = false;       // heads that have a weight in `config.voters` choose, or evict
   bool reads_classes = false;     // some component reads the classes of tokens
   const char* problem = nullptr;  // a sentence: why it cannot work
 

@@ -55,6 +55,10 @@ constexpr bool check_evictor() {
                     "compose: an evictor with `update_importance` must read keys: reads_keys = true");
       static_assert(!importance_updater<T> || !T::accumulates,
                     "compose: an evictor with `update_importance` adds up nothing: accumulates = false");
+      static_assert(kept_per<T>() == scope::kv_head ||
+                        (kept_per<T>() == scope::sequence && !T::while_decoding && !T::accumulates && !T::reads_keys),
+                    "compose: an evictor keeps tokens `per` KV head, or per sequence: by heads that vote, at the ends "
+                    "of prompts, without keys and sums of its own");
       return !T::while_decoding || decoding_observer<T>;
     }
   }

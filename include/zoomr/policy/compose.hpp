@@ -39,6 +39,10 @@ struct policy {
   static constexpr bool selects =
       (Summarizer::summary::rows > 0 || key_scorer<Scorer>)&&!std::same_as<Selector, select_none>;
 
+  /// Heads that have a weight in `config.voters` choose, or evict.
+  static constexpr bool asks_voters = (selects && (share_aggregator<Aggregator> || weighing_aggregator<Aggregator>)) ||
+                                      kept_per<Evictor>() == scope::sequence;
+
   /// nullptr, or a sentence: which option, or which pair of options, cannot work.
   constexpr const char* problem() const;
 

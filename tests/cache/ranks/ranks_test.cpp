@@ -80,7 +80,7 @@ void check_lives(const ranked_model& on, const Policy& policy, const tape& says,
 
 TEST_CASE("ranks attend and choose as one cache, bit for bit, whatever befalls their sequences") {
   for_each_policy([](const char* name, const auto& policy) {
-    if (frees_pages(policy)) return;
+    if (frees_pages(policy) || keeps_together(policy)) return;
     happened all;
     const auto check = [&](const std::vector<ranked_model>& models, std::uint64_t seeds) {
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {

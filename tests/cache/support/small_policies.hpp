@@ -166,6 +166,11 @@ inline constexpr auto by_keys =
 /// Its choices read keys: on the host.
 template <class Policy>
 inline constexpr bool reads_keys = ::zoomr::key_scorer<decltype(Policy::score)>;
+/// KV heads keep tokens together: not over ranks.
+template <class Policy>
+constexpr bool keeps_together(const Policy&) {
+  return ::zoomr::kept_per<decltype(Policy::evict)>() != ::zoomr::scope::kv_head;
+}
 /// It evicts tokens while decoding: an item cannot be passed whole where that happens in its middle.
 template <class Policy>
 inline constexpr bool evicts_later = requires(const Policy& of) {

@@ -87,7 +87,7 @@ struct cache_core {
         exchange(model, policy, settings, sizes.most_segments,
                  std::int64_t{sizes.heard + sizes.question} * sizes.voters),
         rank_states(model, policy, settings),
-        voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
+        voters(model, policy.asks_voters ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
         turned_queries(sizes.asked_heads(), sizes.question > 0 ? 1 : 0, (std::max)(1, sizes.question)),

@@ -21,22 +21,37 @@
 
 namespace zoomr::inline v0::detail {
 
+/// How the share of a query joins those of the queries before it.
+struct added {
+  static float join(float so_far, float share) { return so_far + share; }
+};
+/// The same where one query counts for each slot; what is not a number for none.
+struct greatest {
+  static float join(float so_far, float share) { return share > so_far ? share : so_far; }
+};
+
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
 /// `copy_keys`, `add` for each observed token, or `update_importance` for each query head and token, then `choose`.
 class observation {
  public:
   observation() = default;
-  observation(const shape& model, index_t tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
+  /// @param rows  of sums: `rows_for`
+  observation(const shape& model, index_t tokens, index_t rows, bool reads_keys)
+      : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
     importance_.resize(size);
     order_.resize(size);
     kept_.resize(size);
-    sums_.resize(size * static_cast<std::size_t>(model.group()));
-    weights_.resize(sums_.size());
+    sums_.resize(size * static_cast<std::size_t>(rows));
+    weights_.resize(size * static_cast<std::size_t>(model.group()));
     if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
   }
-  static byte_count bytes(const shape& model, index_t tokens, bool reads_keys) {
-    const index_t floats = 1 + 2 * model.group() + (reads_keys ? model.head_dim : 0);
+  /// One for each query head of a KV head; where voters evict, one for each of two steps of their rule at least.
+  static index_t rows_for(const shape& model, const any_evictor& evict) {
+    return (std::max)(model.group(), evict.per == scope::sequence ? 2 : 1);
+  }
+  static byte_count bytes(const shape& model, index_t tokens, index_t rows, bool reads_keys) {
+    const index_t floats = 1 + rows + model.group() + (reads_keys ? model.head_dim : 0);
     return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index_t));
   }
 
@@ -75,8 +90,9 @@ class observation {
   /// @param scale    of the logits
   /// @param hook     what the model does to them, for the group's heads at the token's position
   /// @pre   context <= 2^22
+  /// @tparam Join  how a share joins what there is: `added`, or `greatest`
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
-  template <class Lane>
+  template <class Join = added, class Lane>
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale,
            const model_logits& hook = {}) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
@@ -88,10 +104,10 @@ class observation {
     for (index_t g = 0; g < queries.extent(0); ++g) {
       const view<float> of_head(&weights(g, 0), {context});
       if (hook.lane.plain()) {
-        add_shares(of_head, scale, sums(g, context));
+        add_shares<Join>(of_head, scale, sums(g, context));
       } else {
         scale_row(fastest_cpu_path(), hook, g, scale, of_head, 0);
-        add_shares(of_head, 1.0f, sums(g, context));
+        add_shares<Join>(of_head, 1.0f, sums(g, context));
       }
     }
   }
@@ -132,8 +148,9 @@ class observation {
   }
 
  private:
-  // sums += exp(scale * products - largest) / sum of that
+  // sums joined with exp(scale * products - largest) / sum of that
   // @param weights  the products; overwritten
+  template <class Join>
   static void add_shares(view<float> weights, float scale, view<float> sums) {
     float largest = -infinity;
     on_fastest_path([&] {
@@ -162,7 +179,7 @@ class observation {
       const float sum = odd ? not_a_number : sum_of_units(units);
       const float* const weight = weights.data();
       float* const to = sums.data();
-      for (index_t t = 0; t < weights.size(); ++t) to[t] += quotient(weight[t], sum);
+      for (index_t t = 0; t < weights.size(); ++t) to[t] = Join::join(to[t], quotient(weight[t], sum));
     });
   }
 

@@ -188,7 +188,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (item.chooses) keep_for_choice(core, item, layer, queries[item.tokens - 1]);
-  if (core.sizes.kept == 0 || !core.donors.stores(layer)) return;
+  if (core.sizes.kept == 0 || !core.donors.stores(layer) || core.policy.evict.per == scope::sequence) return;
   if (core.state_of(item).in_first_prompt()) {
     observe_chunk(core, item, layer, queries);
   } else {
