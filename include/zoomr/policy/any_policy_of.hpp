@@ -78,6 +78,10 @@ class any_evictor_of final : public any_evictor {
     if constexpr (Evictor::observes) return evictor_.safe(tokens);
     return tokens;
   }
+  index_t fewest(index_t tokens) const override {
+    if constexpr (kept_per<Evictor>() == scope::layer) return evictor_.fewest(tokens);
+    return kept(tokens);
+  }
   void rate(const kv_lane_attention& seen, view<float> importance) const override {
     if constexpr (Evictor::observes) on_fastest_path([&] { evictor_.rate(seen, importance); });
   }

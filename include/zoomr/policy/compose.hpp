@@ -102,6 +102,9 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
     if (aggregate.per == scope::sequence || aggregate.per == scope::layer) {
       return "each KV head keeps tokens of its own, so the selection must be per KV head or query head";
     }
+    if (kept_per<Evictor>() == scope::layer && (selects || zone.prompt)) {
+      return "KV heads that keep different numbers of tokens are for policies without a selector or a pinned prompt";
+    }
     if (zone.preamble > 0) {
       return "zones: an evictor that observes keeps no preamble: raise sinks, or name a span, and set preamble to 0";
     }

@@ -216,6 +216,11 @@ struct layout {
     const index_t most = evict.kept(sizes.max_tokens);
     kept = most >= sizes.max_tokens ? 0 : policy.zone.prompt ? sizes.max_tokens : most;
     if (kept == 0) return;
+    if (evict.per == scope::layer) {  // the others keep the fewest
+      const std::int64_t all = std::int64_t{kept} * model.kv_heads;
+      const std::int64_t others = std::int64_t{evict.fewest(sizes.max_tokens)} * (model.kv_heads - 1);
+      kept = static_cast<index_t>(std::min<std::int64_t>(all - others, sizes.max_tokens));
+    }
     if (evict.while_decoding) noted = evict.observed(std::min<index_t>(evict.every, sizes.max_tokens));
     if (evict.accumulates) {
       carried = sizes.max_tokens;

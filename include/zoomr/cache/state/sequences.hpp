@@ -31,8 +31,10 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
                 "them: give each rank whole KV heads");
   ZOOMR_EXPECTS(
       limits.ranks.alone() || policy.evict.per == scope::kv_head,
-      "config: ranks: the policy keeps the tokens that heads of all layers find, and what those of other ranks "
+      "config: ranks: the policy evicts by heads of a whole layer, or of all layers, and what those of other ranks "
       "find is not known here");
+  ZOOMR_EXPECTS(policy.evict.per != scope::layer || limits.max_tokens <= unlimited / model.kv_heads,
+                "config: where a layer's KV heads evict together max_tokens * kv_heads must be less than 2^31");
   const logit_rule& logits = limits.logits;
   if (logits.sinks.data() != nullptr) {
     expect_extents("config: logits.sinks are", logits.sinks, {{model.layers, model.heads}});
