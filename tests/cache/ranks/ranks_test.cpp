@@ -383,6 +383,8 @@ TEST_CASE("ranks that cannot be are refused with a sentence") {
   CHECK(refused(small::zoomr_one_pass, half, one_kv_head).empty());
   CHECK(contains(refused(small::quest, half, one_kv_head), "some KV head's query heads are on several ranks"));
   CHECK(contains(refused(small::snapkv, half, one_kv_head), "give each rank whole KV heads"));
+  CHECK(contains(refused(small::ada_snapkv, half, nothing), "evicts by heads of a whole layer, or of all layers"));
+  CHECK(contains(refused(small::voters_snapkv, half, nothing), "evicts by heads of a whole layer, or of all layers"));
   CHECK(contains(refused(small::sentence_voters, half,
                          [](zoomr::config& limits) {
                            limits.voters = {limits.voters.data(), {2, 2}};

@@ -102,6 +102,8 @@ inline constexpr auto arkvale = with(presets::arkvale, [](auto& p) {
   p.zone.sinks = 11, p.zone.recent = 22, p.zone.align = 11, p.zone.dense_layers = 1;
 });
 inline constexpr auto snapkv = with(presets::snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
+inline constexpr auto ada_snapkv = with(presets::ada_snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
+inline constexpr auto voters_snapkv = with(presets::voters_snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
 inline constexpr auto h2o = with(presets::h2o_with(37), [](auto& p) { p.evict.recent = 9, p.evict.every = 7; });
 inline constexpr auto r_kv = with(presets::r_kv_with(35), [](auto& p) {
   p.evict.queries = 5, p.evict.every = 13, p.evict.pooling = 3;

@@ -25,7 +25,7 @@ class layer_budgets {
 
   layer_budgets() = default;
   layer_budgets(const layout& sizes, const any_policy& policy, index_t tokens) {
-    if (!used(policy)) return;
+    if (!used(sizes, policy)) return;
     kv_heads_ = sizes.model.kv_heads, tokens_ = tokens, most_ = sizes.kept;
     const auto of_layer = static_cast<std::size_t>(kv_heads_) * static_cast<std::size_t>(tokens);
     importance_.resize(of_layer), order_.resize(of_layer), stays_.resize(of_layer);
@@ -34,7 +34,7 @@ class layer_budgets {
     slots_.resize(counts_.size() * static_cast<std::size_t>(most_));
   }
   static byte_count bytes(const layout& sizes, const any_policy& policy, index_t tokens) {
-    if (!used(policy)) return 0;
+    if (!used(sizes, policy)) return 0;
     const auto of_token = static_cast<byte_count>(sizeof(float) + sizeof(index_t) + sizeof(char));
     return bounded_product({sizes.model.kv_heads, tokens, of_token}) +
            sizes.model.kv_heads * static_cast<byte_count>(sizeof(lane_tokens)) +
@@ -73,7 +73,9 @@ class layer_budgets {
   index_t most() const { return *std::max_element(counts_.begin(), counts_.end()); }
 
  private:
-  static bool used(const any_policy& policy) { return policy.evict.per == scope::layer; }
+  static bool used(const layout& sizes, const any_policy& policy) {
+    return sizes.kept > 0 && policy.evict.per == scope::layer;
+  }
 
   // Marks the best of the `among` places from `first` on that compete, and are not marked yet.
   // @return  how many: `wanted`, or all of them

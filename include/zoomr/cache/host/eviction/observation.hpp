@@ -35,23 +35,21 @@ struct greatest {
 class observation {
  public:
   observation() = default;
-  /// @param rows  of sums: `rows_for`
-  observation(const shape& model, index_t tokens, index_t rows, bool reads_keys)
+  /// @param rows  of sums, at least; there is one for each query head of a KV head in any case
+  observation(const shape& model, index_t tokens, bool reads_keys, index_t rows = 1)
       : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
     importance_.resize(size);
     order_.resize(size);
     kept_.resize(size);
-    sums_.resize(size * static_cast<std::size_t>(rows));
+    sums_.resize(size * static_cast<std::size_t>((std::max)(rows, model.group())));
     weights_.resize(size * static_cast<std::size_t>(model.group()));
     if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
   }
-  /// One for each query head of a KV head; where voters evict, one for each of two steps of their rule at least.
-  static index_t rows_for(const shape& model, const any_evictor& evict) {
-    return (std::max)(model.group(), evict.per == scope::sequence ? 2 : 1);
-  }
-  static byte_count bytes(const shape& model, index_t tokens, index_t rows, bool reads_keys) {
-    const index_t floats = 1 + rows + model.group() + (reads_keys ? model.head_dim : 0);
+  /// The rows that an evictor needs: where voters evict their shares are added up beside those of one of them.
+  static index_t rows_for(const any_evictor& evict) { return evict.per == scope::sequence ? 2 : 1; }
+  static byte_count bytes(const shape& model, index_t tokens, bool reads_keys, index_t rows) {
+    const index_t floats = 1 + (std::max)(rows, model.group()) + model.group() + (reads_keys ? model.head_dim : 0);
     return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index_t));
   }
 
