@@ -123,11 +123,11 @@ constexpr void each(Visit visit) {
                [](const auto& policy, index_t tokens) { return tokens > 0 ? r_kv_with(tokens) : policy; }});
   visit(preset{"zoomr_voters", "thoughts that a few heads find by their keys (config.voters), at every token",
                "nothing", zoomr_voters, budgets::none});
+  visit(preset{"sentence_voters", "sentences that a few heads find by their keys (config.voters), at every token",
+               "nothing", sentence_voters, budgets::none});
   visit(preset{"voters_snapkv", "of the prompt, what a few heads find (config.voters), in all KV heads; all after it",
                "tokens of the prompt that are kept", voters_snapkv,
                [](const auto& policy, index_t tokens) { return tokens > 0 ? voters_snapkv_with(tokens) : policy; }});
-  visit(preset{"sentence_voters", "sentences that a few heads find by their keys (config.voters), at every token",
-               "nothing", sentence_voters, budgets::none});
 }
 
 /// visit(preset) for the one of that name.

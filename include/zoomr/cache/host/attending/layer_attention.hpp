@@ -81,7 +81,9 @@ class layer_attention : item_attention<Pool> {
     for (; at < slot(item_.tokens); at = tile_end(at)) {
       core_.pool.prefetch(core_.donors.stored(layer_), every_kv_head, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
-      for (index_t head = 0; head < every_kv_head.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
+      for (index_t head = 0; head < every_kv_head.last; ++head) {
+        if (first_page_seen(0, head) < tile_end(at)) attend_tile(tile, head, at, {0, item_.tokens});
+      }
     }
   }
 

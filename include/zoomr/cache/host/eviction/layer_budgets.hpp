@@ -5,7 +5,7 @@
 
 #include <zoomr/cache/planning/layout.hpp>
 
-#include <algorithm>  // std::fill_n, std::max, std::min
+#include <algorithm>  // std::fill_n, std::max_element, std::min
 #include <vector>     // std::vector
 
 namespace zoomr::inline v0::detail {
@@ -23,7 +23,6 @@ class layer_budgets {
     index_t scored = 0;
   };
 
-  layer_budgets() = default;
   layer_budgets(const layout& sizes, const any_policy& policy, index_t tokens) {
     if (!used(sizes, policy)) return;
     kv_heads_ = sizes.model.kv_heads, tokens_ = tokens, most_ = sizes.kept;
