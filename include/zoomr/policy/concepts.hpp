@@ -76,8 +76,8 @@ concept importance_updater = observer<T> && requires(const T t, const observed_q
 /// Who decides together which tokens stay: without `static constexpr scope per` each KV head alone.
 ///   scope::layer     the KV heads of a layer: `kept(total)` tokens each on the average, at least
 ///                    `index_t fewest(index_t total) const`; importance is compared over all of them
-///   scope::sequence  heads that have a weight in `config.voters`, for all KV lanes, which keep the same tokens. They
-///                    have received one row: the sum over these heads of their weight times the largest share of
+///   scope::sequence  heads that have a weight in `config.voters`, for all KV lanes, which keep the same tokens.
+///                    `seen.received` is one row: the sum over these heads of their weight times the largest share of
 ///                    attention that one of the observed queries gave a token
 /// Such an evictor works at the ends of prompts alone, and on the host.
 template <class T>
