@@ -216,19 +216,24 @@ class eviction {
     const auto fewest = by_.queries + static_cast<index_t>(last * double{by_.least} + 1e-6);
     std::int64_t room = std::int64_t{by_.tokens} * past_.model.kv_heads;
     std::vector<std::size_t> competing;
+    const auto value = [&](std::size_t i) {  // NaN ranks last
+      return std::isnan(places[i].rated.value) ? -1.0 : places[i].rated.value;
+    };
+    // Of those that compete; true if float may take others.
     const auto take_best = [&](std::int64_t wanted) {
       std::stable_sort(competing.begin(), competing.end(),
-                       [&](std::size_t a, std::size_t b) { return places[a].rated.value > places[b].rated.value; });
+                       [&](std::size_t a, std::size_t b) { return value(a) > value(b); });
       for (std::size_t i = 0; i < competing.size() && static_cast<std::int64_t>(i) < wanted; ++i)
         places[competing[i]].stays = true;
       room -= std::min<std::int64_t>(std::max<std::int64_t>(wanted, 0), static_cast<std::int64_t>(competing.size()));
-      if (wanted <= 0 || wanted >= static_cast<std::int64_t>(competing.size())) return;
+      if (wanted <= 0 || wanted >= static_cast<std::int64_t>(competing.size())) return false;
       const estimate& one = places[competing[static_cast<std::size_t>(wanted) - 1]].rated;
       const estimate& next = places[competing[static_cast<std::size_t>(wanted)]].rated;
       const double allowed =
           tolerance::end_to_end(past_.model.head_dim, std::max(1.0, largest_logit_), end) * std::abs(one.magnitude);
-      doubtful = doubtful || (one.value > next.value && one.value - next.value <= allowed);
+      return one.value > next.value && one.value - next.value <= allowed;
     };
+    std::vector<bool> close;  // by KV heads: the last of its fewest
     for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head) {
       const std::vector<index_t> held = held_tokens(layer, kv_head, end);
       const kv_lane_tokens seen = observe(layer, kv_head, end, held);
@@ -244,13 +249,17 @@ class eviction {
         places.push_back({kv_head, held[i], rating, !competes});
       }
       room -= safe_ones;
-      take_best(fewest - safe_ones);
+      close.push_back(take_best(fewest - safe_ones));
     }
     competing.clear();
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (!places[i].stays) competing.push_back(i);
     }
-    take_best(room);
+    doubtful = take_best(room) || doubtful;
+    for (const std::size_t i : competing) {
+      if (places[i].stays) close[static_cast<std::size_t>(places[i].kv_head)] = false;  // it keeps more than these
+    }
+    doubtful = doubtful || std::find(close.begin(), close.end(), true) != close.end();
     for (const place& one : places) {
       if (!one.stays) evicted_[kv_lane(layer, one.kv_head)][static_cast<std::size_t>(one.t)] = true;
     }

@@ -455,6 +455,7 @@ TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wrap
   check_sizes("quest", small::quest);
   check_sizes("by_kv_head", small::by_kv_head);
   check_sizes("sentence_kv", small::sentence_kv);
+  check_sizes("ada_snapkv", small::ada_snapkv);
   check_sizes("h2o", small::h2o);
   check_sizes("r_kv", small::r_kv);
   check_sizes("pinned_prompt", small::pinned_prompt);
