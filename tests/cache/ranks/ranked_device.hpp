@@ -5,9 +5,11 @@
 #include <cache/device/device_driving.hpp>
 #include <cache/ranks/ranked_cache.hpp>
 
-#include <memory>     // std::unique_ptr
-#include <stdexcept>  // std::logic_error
-#include <vector>     // std::vector
+#include <functional>  // std::function
+#include <memory>      // std::unique_ptr
+#include <stdexcept>   // std::logic_error
+#include <utility>     // std::exchange
+#include <vector>      // std::vector
 
 namespace zoomr_test {
 
