@@ -21,9 +21,14 @@
 
 namespace zoomr::inline v0::detail {
 
-/// How the share of a query joins those of the queries before it: it is added, or the greatest counts, for which what
-/// is not a number is none.
-enum class joining : bool { added, greatest };
+/// How the share of a query joins those of the queries before it.
+struct added {
+  static float join(float so_far, float share) { return so_far + share; }
+};
+/// The same where one query counts for each slot; what is not a number for none.
+struct greatest {
+  static float join(float so_far, float share) { return share > so_far ? share : so_far; }
+};
 
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
 /// `copy_keys`, `add` for each observed token, or `update_importance` for each query head and token, then `choose`.
@@ -84,10 +89,11 @@ class observation {
   /// @param hook     what the model does to them, for the group's heads at the token's position
   /// @param begin    the first slot that holds a token; nothing is added to those before it
   /// @pre   context <= 2^22
+  /// @tparam Join  how a share joins what there is: `added`, or `greatest`
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
-  template <class Lane>
+  template <class Join = added, class Lane>
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale,
-           const model_logits& hook = {}, index_t begin = 0, joining how = joining::added) {
+           const model_logits& hook = {}, index_t begin = 0) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
     for (index_t first = begin, last = 0; first < context; first = last) {
       last = (std::min)(context, (first / page_tokens + 1) * page_tokens);
@@ -99,10 +105,10 @@ class observation {
       const view<float> of_head(&weights(g, begin), {context - begin});
       const view<float> so_far = sums(g, context).slice(begin, context);
       if (hook.lane.plain()) {
-        add_shares(of_head, scale, so_far, how);
+        add_shares<Join>(of_head, scale, so_far);
       } else {
         scale_row(fastest_cpu_path(), hook, g, scale, of_head, begin);
-        add_shares(of_head, 1.0f, so_far, how);
+        add_shares<Join>(of_head, 1.0f, so_far);
       }
     }
   }
@@ -154,7 +160,8 @@ class observation {
  private:
   // sums joined with exp(scale * products - largest) / sum of that
   // @param weights  the products; overwritten
-  static void add_shares(view<float> weights, float scale, view<float> sums, joining how) {
+  template <class Join>
+  static void add_shares(view<float> weights, float scale, view<float> sums) {
     float largest = -infinity;
     on_fastest_path([&] {
       constexpr index_t lanes = 16;  // maxima that do not wait for each other
@@ -182,14 +189,7 @@ class observation {
       const float sum = odd ? not_a_number : sum_of_units(units);
       const float* const weight = weights.data();
       float* const to = sums.data();
-      if (how == joining::added) {
-        for (index_t t = 0; t < weights.size(); ++t) to[t] += quotient(weight[t], sum);
-        return;
-      }
-      for (index_t t = 0; t < weights.size(); ++t) {
-        const float share = quotient(weight[t], sum);
-        to[t] = share > to[t] ? share : to[t];
-      }
+      for (index_t t = 0; t < weights.size(); ++t) to[t] = Join::join(to[t], quotient(weight[t], sum));
     });
   }
 

@@ -200,8 +200,8 @@ bool evict_by_voters(cache_core<Pool>& core, sequence_state& state, const planne
       const index_t voter = read.first + i, head = read.heads[static_cast<std::size_t>(i)];
       std::fill(shares.begin(), shares.end(), 0.0f);
       for (index_t t = positions.first; t < positions.last; ++t) {
-        memory.add(kv_lane, prompt_queries_at(core, state, item, t, 0).slice(voter, voter + 1), state.slot_end(t + 1),
-                   scale, core.logits_of(state, read.layer, {head, head + 1}, t), 0, joining::greatest);
+        memory.add<greatest>(kv_lane, prompt_queries_at(core, state, item, t, 0).slice(voter, voter + 1),
+                             state.slot_end(t + 1), scale, core.logits_of(state, read.layer, {head, head + 1}, t));
       }
       const float weight = core.voters.weights()[voter];
       for (index_t slot = 0; slot < held; ++slot) importance[slot] = fused(weight, shares[slot], importance[slot]);
