@@ -148,12 +148,11 @@ TEST_CASE("no barrier of compaction can be left out") {
 #endif
 }
 
-TEST_CASE("each preset that evicts tokens of a prompt alone, for each KV head") {
+TEST_CASE("each preset that evicts tokens of a prompt alone") {
   for_each_preset([](const char* name, const auto& policy) {
     CAPTURE(std::string(name));
     using policy_type = std::remove_cvref_t<decltype(policy)>;
-    constexpr bool alone = zoomr::kept_per<decltype(policy_type::evict)>() == zoomr::scope::kv_head;
-    if constexpr (decltype(policy.evict)::observes && alone && !evicts_later<policy_type>) {
+    if constexpr (decltype(policy.evict)::observes && !evicts_later<policy_type>) {
       check(policy, kind::peaked, markup::sentences, 3, true, 61), check(policy, kind::ties, markup::stray, 5);
     }
   });
