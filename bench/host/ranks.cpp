@@ -81,7 +81,8 @@ class part {
     config made;
     made.max_tokens = context + counted, made.max_batched_tokens = 256, made.classes = text::classes;
     made.ranks = ranks, made.token_ranks = dealt;
-    if constexpr (Policy::asks_voters) made.voters = {weights.data(), {model.layers, model.heads}};
+    if constexpr (share_aggregator<decltype(Policy::aggregate)>)
+      made.voters = {weights.data(), {model.layers, model.heads}};
     return made;
   }
   // The same numbers for the same head, whoever has it.
@@ -216,7 +217,6 @@ int run(std::vector<std::string> wanted) {
   bool wrong = false;
   presets::each([&](const auto& preset) {
     if (preset.policy.placement.frees_unreachable) return;
-    if (kept_per<decltype(preset.policy.evict)>() != scope::kv_head) return;  // by heads of all ranks
     if (wanted.empty() || std::find(wanted.begin(), wanted.end(), preset.name) != wanted.end())
       wrong = measure(preset.name, preset.policy, ranks, tables[static_cast<std::size_t>(ranks.ranks() - 2)], deal) ||
               wrong;

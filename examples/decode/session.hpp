@@ -86,7 +86,7 @@ class session {
                            .audit = audit,
                            .classes = classes,
                            .threads = threads},
-                          Policy::asks_voters,
+                          zoomr::share_aggregator<decltype(Policy::aggregate)>,
                           [&policy](const zoomr::shape& model, const zoomr::config& limits) -> cache_type {
                             return zoomr::kv_cache<Policy, T>(model, policy, limits);
                           })) {

@@ -86,8 +86,6 @@ std::unique_ptr<engine> load(const std::filesystem::path& directory, const model
 /// nullptr, or the sentence that says what zoomr::device_cache does not do yet of this policy.
 template <class Policy>
 constexpr const char* unsupported() {
-  if constexpr (zoomr::kept_per<decltype(Policy::evict)>() != zoomr::scope::kv_head)
-    return "heads that vote evict in the host's cache alone";
   if constexpr (Policy::selects) {
     constexpr bool votes = zoomr::share_aggregator<decltype(Policy::aggregate)>;
     if constexpr (zoomr::key_scorer<decltype(Policy::score)> && !votes)

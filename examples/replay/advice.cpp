@@ -21,7 +21,7 @@ bool has_class(const trace& from, zoomr::token_class wanted) {
 template <class Policy>
 bool can_work(const Policy& policy, const trace& from, bool voters) {
   using enum zoomr::token_class;
-  if (Policy::asks_voters && !voters) return false;
+  if (zoomr::share_aggregator<decltype(Policy::aggregate)> && !voters) return false;
   const bool thoughts = std::string(decltype(Policy::segment)::name) == "thoughts";
   if (thoughts || policy.placement.frees_unreachable)
     return has_class(from, summary_end) || has_class(from, thought_end) || !thoughts;

@@ -63,7 +63,7 @@ zoomr::config config_of(const Policy& policy, const trace& from, const settings&
   limits.logits.scale = facts.scale;
   limits.logits.soft_cap = facts.soft_cap;
   if (!from.classes().empty()) limits.classes = classes_by_id;
-  if constexpr (Policy::asks_voters) {
+  if constexpr (zoomr::share_aggregator<decltype(Policy::aggregate)>) {
     if (shared.voters.weights.empty()) fail(text, " asks heads that vote: name their weights, --voters FILE");
     limits.voters = {shared.voters.weights.data(), {facts.model.layers, facts.model.heads}};
     shared.voters.bounds.set_in(limits);

@@ -246,9 +246,6 @@ class device_cache : public basic_device_cache<detail::device_launcher<Policy, T
   static constexpr bool evicts_tokens = decltype(Policy::evict)::observes;
   static_assert(!scales_rows<T>, "device_cache: rows with scales of their own are for the host's cache");
   static_assert(!in_blocks<T>, "device_cache: rows in blocks are for the host's cache");
-  static_assert(
-      kept_per<decltype(Policy::evict)>() == scope::kv_head,
-      "device_cache: each KV head evicts alone; an evictor of a layer, or of heads that vote, is for host caches");
   static_assert(!evicts_tokens || device_observer<decltype(Policy::evict)>,
                 "device_cache: an evictor that observes needs `rate(evictor, seen, importance, block)` for the device "
                 "(policy/evict/rating.cuh)");

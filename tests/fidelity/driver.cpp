@@ -43,7 +43,6 @@ problem read_problem() {
   for (const std::int32_t classes : read<std::int32_t>(static_cast<std::size_t>(header[9])))
     given.classes.push_back(static_cast<zoomr::token_class>(classes));
   given.ids = read<std::int32_t>(static_cast<std::size_t>(given.tokens));
-  given.voters = read<float>(static_cast<std::size_t>(given.layers * given.heads));
   const auto kv_lanes = static_cast<std::size_t>(2 * given.tokens * given.layers * given.key_dims);
   given.queries = read<float>(kv_lanes * static_cast<std::size_t>(given.heads));
   given.keys = read<float>(kv_lanes * static_cast<std::size_t>(given.kv_heads));

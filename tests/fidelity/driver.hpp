@@ -32,7 +32,6 @@ struct problem {
   index_t chunk = 0;                        // of the prompt, the last so many tokens come in a step of their own
   std::vector<zoomr::token_class> classes;  // [vocabulary]
   std::vector<std::int32_t> ids;            // [tokens]
-  std::vector<float> voters;                // [layers, heads]
   std::vector<float> queries;               // [pass][tokens, layers, heads, key_dims]
   std::vector<float> keys;                  // [pass][tokens, layers, kv_heads, key_dims]
 };
@@ -99,7 +98,6 @@ void run(const Policy& policy, const problem& given, index_t shown, results_file
       zoomr::config{.max_tokens = given.tokens,
                     .max_segments = given.tokens,
                     .max_batched_tokens = given.prompt,
-                    .voters = {given.voters.data(), {given.layers, given.heads}},
                     .classes = zoomr::view<const zoomr::token_class>(given.classes.data(),
                                                                      {static_cast<index_t>(given.classes.size())})});
   const zoomr::sequence seq = cache.open();

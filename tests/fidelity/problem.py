@@ -21,7 +21,6 @@ class Problem:
     prompt: int
     chunk: int
     ids: np.ndarray  # [tokens] the vocabulary is [kind][8]
-    voters: np.ndarray  # [layers, heads] weights; 0: it is none
     queries: np.ndarray  # [pass, tokens, layers, heads, key_dims]
     keys: np.ndarray  # [pass, tokens, layers, kv_heads, key_dims]
 
@@ -35,7 +34,7 @@ class Problem:
         header = [self.layers, self.heads, self.kv_heads, self.head_dim, self.key_dims, self.units, self.tokens,
                   self.prompt, self.chunk, len(classes)]
         return b"".join(np.ascontiguousarray(part, kind).tobytes() for part, kind in [
-            (header, "<i4"), (classes, "<i4"), (self.ids, "<i4"), (self.voters, "<f4"), (self.queries, "<f4"), (self.keys, "<f4")])
+            (header, "<i4"), (classes, "<i4"), (self.ids, "<i4"), (self.queries, "<f4"), (self.keys, "<f4")])
 
 
 def words(random, least, most, ends):
@@ -79,8 +78,6 @@ def draw(seed, exact=False, layers=2, key_dims=16, tokens=480, repeats=0.05):
         keys[:, t] = keys[:, random.integers(t)] + 0.2 * keys[:, t]
     queries = random.standard_normal((2, tokens, layers, heads, key_dims))
     queries *= 1.5 * np.sqrt(head_dim / key_dims)  # logits of some units, after the division by the root of head_dim
-    voters = random.random((layers, heads)) * (random.random((layers, heads)) < 0.6)
-    voters[0, 0] = 0.5  # one at least
     single = lambda values: values.astype("<f4").astype(float)
-    return Problem(layers, heads, kv_heads, head_dim, key_dims, units, tokens, prompt, chunk, ids, single(voters), single(queries),
+    return Problem(layers, heads, kv_heads, head_dim, key_dims, units, tokens, prompt, chunk, ids, single(queries),
                    single(keys))

@@ -345,61 +345,6 @@ class SnapKv(Keeping):
         self.keep(self.tokens, 0, **self.rule)
 
 
-class AdaSnapKv(Keeping):
-    """Ada-SnapKV (arXiv 2407.11550; kvpress's AdaKVPress for how the safeguard works): as SnapKV, but `tokens` is the mean
-    over a layer's KV heads. Each keeps its best alpha of those that are not observed; the rest goes by what is paid,
-    over all KV heads. Decided: one set for each KV head, by the largest of its heads."""
-
-    def __init__(self, problem, tokens=1024, queries=32, alpha=0.2, **rule):
-        super().__init__(problem)
-        self.tokens, self.queries, self.alpha, self.rule = tokens, queries, alpha, rule
-
-    def end_of_prompt(self):
-        p, first = self.p, self.p.prompt - self.queries
-        self.kept = np.zeros((p.layers, p.kv_heads, p.tokens), bool)
-        self.kept[..., first : p.prompt] = True
-        self.unsure = np.zeros((p.layers, p.kv_heads), bool)
-        least = int(self.alpha * (self.tokens - self.queries))
-        for layer in range(p.layers):
-            paid = np.array([observed(self, layer, g, self.queries, **self.rule) for g in range(p.kv_heads)])
-            for kv_head in range(p.kv_heads):
-                found, unsure = best(paid[kv_head], least)
-                self.kept[layer, kv_head, found] = True
-                self.unsure[layer] |= unsure
-            rest = np.where(self.kept[layer, :, :first], -1.0, paid).ravel()
-            found, unsure = best(rest, p.kv_heads * (self.tokens - self.queries - least))
-            self.kept[layer, found // first, found % first] = True
-            self.unsure[layer] |= unsure
-
-
-class VotersSnapKv(Keeping):
-    """Of the prompt, in all layers alike, what some heads of all layers find with its last queries (CompressKV, arXiv
-    2508.02401, whose layers each have some of their own, all of one weight, and whose shares are added, not compared).
-
-    Decided: a head finds a token as much as the largest share that one of the queries gives it; heads are added with
-    their weights; then a maximum over neighbours.
-    """
-
-    def __init__(self, problem, tokens=1024, queries=32, pooling=7, total=np.max, weigh=lambda weight: weight,
-                 layers=None):
-        super().__init__(problem)
-        self.tokens, self.queries, self.pooling, self.total, self.weigh = tokens, queries, pooling, total, weigh
-        self.layers = layers or slice(None)
-
-    def end_of_prompt(self):
-        p, first = self.p, self.p.prompt - self.queries
-        found = np.zeros(first)
-        for layer in range(p.layers)[self.layers]:
-            for head in np.flatnonzero(p.voters[layer]):
-                paid = observed(self, layer, head // self.group, self.queries, 1, total=self.total,
-                                over_group=lambda of, axis: of[head % self.group])
-                found += self.weigh(p.voters[layer, head]) * paid
-        chosen, unsure = best(max_pool(found, self.pooling), self.tokens - self.queries)
-        self.kept = np.zeros((p.layers, p.kv_heads, p.tokens), bool)
-        self.kept[..., chosen] = self.kept[..., first : p.prompt] = True
-        self.unsure = np.full((p.layers, p.kv_heads), unsure)
-
-
 class SentenceKv(Keeping):
     """SentenceKV (arXiv 2504.00970 and its released code): whole sentences by the mean of their retained keys, asked by
     the mean of the queries of the sentence being written, until the budget is full; the last one is cut.

@@ -64,15 +64,6 @@ TEST_CASE("eviction per KV head needs a selection per KV head or query head") {
   CHECK(problem(with(scope::sequence)) != "");
 }
 
-TEST_CASE("KV heads that keep different numbers of tokens choose nothing, and pin no prompt") {
-  const std::string sentence =
-      "KV heads that keep different numbers of tokens are for policies without a selector or a pinned prompt";
-  CHECK(problem(compose(layer_window{.tokens = 64})) == "");
-  CHECK(problem(compose(layer_window{.tokens = 64}, zones{.prompt = true})) == sentence);
-  CHECK(problem(compose(sentences{}, layer_window{.tokens = 64}, key_mean{}, fill_budget{}, every_token{})) ==
-        sentence);
-}
-
 TEST_CASE("a question fits what an evictor keeps, and such a policy pins no preamble") {
   const auto with = [](index_t tokens, zones zone) {
     return problem(compose(observation_window{.tokens = tokens, .queries = 8}, zone));
@@ -163,8 +154,6 @@ TEST_CASE("presets have the published numbers") {
   CHECK(presets::snapkv.evict.pooling == 7);
   CHECK(presets::snapkv_with(77).evict.tokens == 77);
   CHECK(presets::snapkv.zone.recent == unlimited);
-  CHECK(presets::ada_snapkv.evict == layer_window{.tokens = 1024, .queries = 32, .pooling = 7, .least = 0.2f});
-  CHECK(presets::voters_snapkv.evict == voter_window{.tokens = 1024, .queries = 32, .pooling = 7});
   CHECK(presets::h2o.evict.tokens == 1024);
   CHECK(presets::h2o.evict.recent == 512);
   CHECK(presets::h2o_with(7).evict.recent == 4);

@@ -41,8 +41,6 @@ TEST_CASE("from 16 tokens on every preset with a budget works, and at most two t
       CHECK(3 * policy.evict.safe(1 << 20) <= 2 * most + 2);
     };
     keeps(presets::snapkv_with(budget), budget);
-    keeps(presets::ada_snapkv_with(budget), budget);
-    keeps(presets::voters_snapkv_with(budget), budget);
     keeps(presets::h2o_with(budget), budget);
     keeps(presets::r_kv_with(budget), budget);
   }

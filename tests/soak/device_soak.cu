@@ -104,8 +104,7 @@ TEST_CASE("whatever comes in whatever order, a device chooses what the host choo
       INFO(std::string(name), ", ZOOMR_DEVICE_SEED=", seed);
       using policy_type = std::remove_cvref_t<decltype(policy)>;
       constexpr bool votes = zoomr::share_aggregator<decltype(policy_type::aggregate)>;
-      constexpr bool together = zoomr::kept_per<decltype(policy_type::evict)>() != zoomr::scope::kv_head;
-      if constexpr (!together && (!reads_keys<policy_type> || votes)) one_life(policy, seed);
+      if constexpr (!reads_keys<policy_type> || votes) one_life(policy, seed);
     });
     if (terminal) {
       std::fprintf(stderr, "\r%lld of %lld operations, seed %llu ",

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <support/reference_history.hpp>
-#include <support/voters.hpp>
 #include <zoomr/zoomr.hpp>
 
 namespace reference {
@@ -42,17 +41,6 @@ inline std::vector<estimate> rate(const zoomr::observation_window& by, const kv_
   for (index_t t = 0; t < kv_lane.scored; ++t) {
     const double received = pooled(kv_lane, t, by.pooling, by.mean_of_group);
     made.push_back({received, received});
-  }
-  return made;
-}
-inline std::vector<estimate> rate(const zoomr::layer_window& by, const kv_lane_tokens& kv_lane, bool& doubtful) {
-  return rate(zoomr::observation_window{.pooling = by.pooling, .mean_of_group = by.mean_of_group}, kv_lane, doubtful);
-}
-inline std::vector<estimate> rate(const zoomr::voter_window& by, const kv_lane_tokens& all, bool&) {
-  std::vector<estimate> made;
-  for (index_t t = 0; t < all.scored; ++t) {
-    const double found = pooled(all, t, by.pooling, true);
-    made.push_back({found, found});
   }
   return made;
 }
@@ -141,13 +129,8 @@ class eviction {
       if (!due || by_.tokens == zoomr::unlimited || end <= pinned_) return false;
       for (index_t layer = 0; layer < past_.model.layers; ++layer) {
         if (!past_.donors.empty() && past_.donors[static_cast<std::size_t>(layer)] != layer) continue;
-        for (index_t kv_head = 0; kv_head < past_.model.kv_heads && !together; ++kv_head)
+        for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head)
           doubtful = evict_tokens(layer, kv_head, end, pinned) || doubtful;
-        if constexpr (by_layers) doubtful = evict_layer(layer, end, pinned) || doubtful;
-      }
-      if (by_voters) {
-        doubtful = evict_tokens(0, 0, end, pinned);
-        for (auto& of_lane : evicted_) of_lane = evicted_[0];
       }
       asked_until_ = end;
     }
@@ -155,10 +138,6 @@ class eviction {
   }
 
  private:
-  static constexpr bool by_voters = zoomr::kept_per<Evictor>() == zoomr::scope::sequence;
-  static constexpr bool by_layers = zoomr::kept_per<Evictor>() == zoomr::scope::layer;
-  static constexpr bool together = by_voters || by_layers;
-
   // That of the layer's donor.
   std::size_t kv_lane(index_t layer, index_t kv_head) const {
     if (!past_.donors.empty()) layer = past_.donors[static_cast<std::size_t>(layer)];
@@ -166,27 +145,23 @@ class eviction {
   }
   index_t group() const { return past_.model.heads / past_.model.kv_heads; }
 
-  std::vector<index_t> held_tokens(index_t layer, index_t kv_head, index_t end) const {
+  template <class Pinned>
+  bool evict_tokens(index_t layer, index_t kv_head, index_t end, Pinned pinned) {
     std::vector<index_t> held;
     for (index_t t = 0; t < end; ++t) {
       if (retained(layer, kv_head, t)) held.push_back(t);
     }
-    return held;
-  }
-
-  // All that a KV lane holds, and what the queries that count pay to it.
-  kv_lane_tokens observe(index_t layer, index_t kv_head, index_t end, const std::vector<index_t>& held) {
     const auto n = static_cast<index_t>(held.size());
     const auto later = past_.later_prompt_at(end - 1);
     const index_t last_ones = std::max(later ? later->first : 0, end - observed(end));
     const index_t first = Evictor::accumulates ? asked_until_ : last_ones;
+    bool doubtful = false;
     kv_lane_tokens seen;
     seen.head_dim = past_.model.head_dim;
     seen.queries = end - first;
     seen.scored = n - safe(n);
     for (const index_t t : held) seen.keys.push_back(past_.key(t, layer, kv_head, 0));
-    if (by_voters) seen.received = {found_by_voters(held, first, end)};
-    for (index_t head = kv_head * group(); head < (kv_head + 1) * group() && !by_voters; ++head) {
+    for (index_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
       std::vector<double>& sums = received_[static_cast<std::size_t>(layer * past_.model.heads + head)];
       if (!Evictor::accumulates) std::fill(sums.begin(), sums.end(), 0.0);
       for (index_t query = first; query < end; ++query) {
@@ -199,79 +174,6 @@ class eviction {
       seen.received.emplace_back();
       for (const index_t t : held) seen.received.back().push_back(sums[static_cast<std::size_t>(t)]);
     }
-    return seen;
-  }
-
-  // The KV heads of a layer share what they keep: each its fewest, then what is rated highest of all of them.
-  template <class Pinned>
-  bool evict_layer(index_t layer, index_t end, Pinned pinned) {
-    struct place {
-      index_t kv_head, t;
-      estimate rated;
-      bool stays;
-    };
-    bool doubtful = false;
-    std::vector<place> places;  // by KV heads, then positions
-    const auto last = static_cast<double>(by_.tokens - by_.queries);
-    const auto fewest = by_.queries + static_cast<index_t>(last * double{by_.least} + 1e-6);
-    std::int64_t room = std::int64_t{by_.tokens} * past_.model.kv_heads;
-    std::vector<std::size_t> competing;
-    const auto value = [&](std::size_t i) {  // NaN ranks last
-      return std::isnan(places[i].rated.value) ? -1.0 : places[i].rated.value;
-    };
-    // Of those that compete; true if float may take others.
-    const auto take_best = [&](std::int64_t wanted) {
-      std::stable_sort(competing.begin(), competing.end(),
-                       [&](std::size_t a, std::size_t b) { return value(a) > value(b); });
-      for (std::size_t i = 0; i < competing.size() && static_cast<std::int64_t>(i) < wanted; ++i)
-        places[competing[i]].stays = true;
-      room -= std::min<std::int64_t>(std::max<std::int64_t>(wanted, 0), static_cast<std::int64_t>(competing.size()));
-      if (wanted <= 0 || wanted >= static_cast<std::int64_t>(competing.size())) return false;
-      const estimate& one = places[competing[static_cast<std::size_t>(wanted) - 1]].rated;
-      const estimate& next = places[competing[static_cast<std::size_t>(wanted)]].rated;
-      const double allowed =
-          tolerance::end_to_end(past_.model.head_dim, std::max(1.0, largest_logit_), end) * std::abs(one.magnitude);
-      return one.value > next.value && one.value - next.value <= allowed;
-    };
-    std::vector<bool> close;  // by KV heads: the last of its fewest
-    for (index_t kv_head = 0; kv_head < past_.model.kv_heads; ++kv_head) {
-      const std::vector<index_t> held = held_tokens(layer, kv_head, end);
-      const kv_lane_tokens seen = observe(layer, kv_head, end, held);
-      const std::vector<estimate> rated = rate(by_, seen, doubtful);
-      competing.clear();
-      index_t safe_ones = 0;
-      for (std::size_t i = 0; i < held.size(); ++i) {
-        const bool competes = static_cast<index_t>(i) < seen.scored && held[i] >= sinks_;
-        const double infinite = std::numeric_limits<double>::infinity();
-        const estimate rating = !competes ? estimate{} : pinned(held[i]) ? estimate{infinite, 0} : rated[i];
-        safe_ones += competes ? 0 : 1;
-        if (competes) competing.push_back(places.size());
-        places.push_back({kv_head, held[i], rating, !competes});
-      }
-      room -= safe_ones;
-      close.push_back(take_best(fewest - safe_ones));
-    }
-    competing.clear();
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (!places[i].stays) competing.push_back(i);
-    }
-    doubtful = take_best(room) || doubtful;
-    for (const std::size_t i : competing) {
-      if (places[i].stays) close[static_cast<std::size_t>(places[i].kv_head)] = false;  // it keeps more than these
-    }
-    doubtful = doubtful || std::find(close.begin(), close.end(), true) != close.end();
-    for (const place& one : places) {
-      if (!one.stays) evicted_[kv_lane(layer, one.kv_head)][static_cast<std::size_t>(one.t)] = true;
-    }
-    return doubtful;
-  }
-
-  template <class Pinned>
-  bool evict_tokens(index_t layer, index_t kv_head, index_t end, Pinned pinned) {
-    const std::vector<index_t> held = held_tokens(layer, kv_head, end);
-    const auto n = static_cast<index_t>(held.size());
-    const kv_lane_tokens seen = observe(layer, kv_head, end, held);
-    bool doubtful = false;
     if (n - pinned_ <= by_.tokens) return doubtful;
 
     const std::vector<estimate> importance = rate(by_, seen, doubtful);
@@ -342,28 +244,6 @@ class eviction {
     }
     for (index_t i = 0; i < earlier && all > 0; ++i)
       sums[static_cast<std::size_t>(held[static_cast<std::size_t>(i)])] += weights[static_cast<std::size_t>(i)] / all;
-  }
-
-  // Of each voter its weight times the largest share that one of its queries pays to a held token, in all.
-  std::vector<double> found_by_voters(const std::vector<index_t>& held, index_t first, index_t end) {
-    const std::vector<float> weights = zoomr_test::voter_weights(past_.model);
-    std::vector<double> found(held.size());
-    for (std::size_t row = 0; row < weights.size(); ++row) {
-      if (weights[row] == 0.0f) continue;
-      const auto layer = static_cast<index_t>(row) / past_.model.heads,
-                 head = static_cast<index_t>(row) % past_.model.heads;
-      std::vector<double> most(held.size());
-      for (index_t query = first; query < end; ++query) {
-        std::vector<double> paid(past_.words.classes.size());
-        add_attention(layer, head / group(), head, query, held, paid);
-        for (std::size_t i = 0; i < held.size(); ++i) {
-          const double share = paid[static_cast<std::size_t>(held[i])];
-          if (share > most[i]) most[i] = share;
-        }
-      }
-      for (std::size_t i = 0; i < held.size(); ++i) found[i] += double{weights[row]} * most[i];
-    }
-    return found;
   }
 
   // The logit of a product, whose terms' magnitudes add up to `magnitude`. Sinks are no tokens.

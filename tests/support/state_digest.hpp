@@ -36,7 +36,7 @@ struct state_digest {
     tokens,      // classes, the end of the prompt, what can be rolled back
     segments,    // and the segmenter's states
     pages,       // the page table
-    details,     // keys and values of all committed slots that hold tokens
+    details,     // keys and values of all committed slots
     summaries,   // of all closed segments
     kept,        // positions that each KV lane has kept
     attention,   // sums that are carried
@@ -143,9 +143,8 @@ class digesting {
     at_ = state_digest::details;
     const zoomr::shape& of_model = core_.sizes.model;
     for (index_t kv_lane = 0; kv_lane < of_model.kv_lanes(); ++kv_lane) {
-      const index_t layer = kv_lane / of_model.kv_heads, kv_head = kv_lane % of_model.kv_heads;
-      const auto keys = core_.kv_lane(state_, layer, kv_head);
-      for (index_t slot = state_.first_slot(core_.lane_of(layer, kv_head)); slot < state_.slots(); ++slot) {
+      const auto keys = core_.kv_lane(state_, kv_lane / of_model.kv_heads, kv_lane % of_model.kv_heads);
+      for (index_t slot = 0; slot < state_.slots(); ++slot) {
         if (state_.pages[static_cast<std::size_t>(slot / zoomr::page_tokens)] < 0) continue;
         const T* key = keys.key(slot);
         add_all(key, of_model.head_dim), add_all(keys.value_of(key, slot), of_model.value_width());

@@ -20,10 +20,15 @@ inline std::vector<float> voter_weights(const zoomr::shape& model) {
   return made;
 }
 
+/// Its choices ask them.
+template <class Policy>
+inline constexpr bool asks_voters =
+    zoomr::share_aggregator<decltype(Policy::aggregate)> || zoomr::weighing_aggregator<decltype(Policy::aggregate)>;
+
 /// The config with these weights, if the policy asks for them.
 template <class Policy>
 zoomr::config with_voters(const Policy&, zoomr::config limits, const zoomr::shape& model) {
-  if constexpr (Policy::asks_voters) {
+  if constexpr (asks_voters<Policy>) {
     static std::map<std::pair<zoomr::index_t, zoomr::index_t>, std::vector<float>> tables;  // by layers and heads
     std::vector<float>& table = tables[{model.layers, model.heads}];
     if (table.empty()) table = voter_weights(model);

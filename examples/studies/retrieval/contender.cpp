@@ -33,7 +33,7 @@ weight_tables read_tables(const std::vector<std::string>& files, const model_con
 void describe(contender& one) {
   const std::vector<index_t> none;  // nothing is chosen here
   with_named(one.choice, task::needle, none, [&](const auto& policy) {
-    one.has_votes = policy.asks_voters;
+    one.has_votes = zoomr::share_aggregator<std::remove_cvref_t<decltype(policy.aggregate)>>;
     if constexpr (requires { decltype(policy.evict)::accumulates; }) one.adds_up = decltype(policy.evict)::accumulates;
   });
 }

@@ -48,7 +48,6 @@ class any_evictor {
   bool reads_keys = false;
   bool while_decoding = false;
   bool updates_importance = false;  // false: attention probabilities are added up
-  scope per = scope::kv_head;       // who decides together
   index_t every = 0;                // tokens, while decoding
 
   /// Tokens from one time that eviction is due to the next; 1 for those that do nothing while decoding.
@@ -59,8 +58,6 @@ class any_evictor {
   virtual index_t observed(index_t tokens) const = 0;
   /// Of so many tokens, the last ones that are kept in any case.
   virtual index_t safe(index_t tokens) const = 0;
-  /// If `per` is a layer: how many of so many tokens each KV lane keeps at least.
-  virtual index_t fewest(index_t tokens) const = 0;
   /// Writes what each of the first `seen.scored` tokens is worth; the highest stay.
   /// @param importance  [tokens]  out; it may be used as working memory
   virtual void rate(const kv_lane_attention& seen, view<float> importance) const = 0;
@@ -255,7 +252,6 @@ class any_policy {
   const any_placement placement;
 
   bool selects = false;           // segments are scored and chosen
-  bool asks_voters = false;       // heads that have a weight in `config.voters` choose, or evict
   bool reads_classes = false;     // some component reads the classes of tokens
   const char* problem = nullptr;  // a sentence: why it cannot work
 

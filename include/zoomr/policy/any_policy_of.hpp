@@ -65,7 +65,6 @@ class any_evictor_of final : public any_evictor {
       reads_keys = Evictor::reads_keys;
       while_decoding = Evictor::while_decoding;
       updates_importance = importance_updater<Evictor>;
-      per = kept_per<Evictor>();
       if constexpr (Evictor::while_decoding) every = evictor.every;
     }
   }
@@ -77,10 +76,6 @@ class any_evictor_of final : public any_evictor {
   index_t safe(index_t tokens) const override {
     if constexpr (Evictor::observes) return evictor_.safe(tokens);
     return tokens;
-  }
-  index_t fewest(index_t tokens) const override {
-    if constexpr (kept_per<Evictor>() == scope::layer) return evictor_.fewest(tokens);
-    return kept(tokens);
   }
   void rate(const kv_lane_attention& seen, view<float> importance) const override {
     if constexpr (Evictor::observes) on_fastest_path([&] { evictor_.rate(seen, importance); });
@@ -316,7 +311,6 @@ class any_policy_of final : private any_components<Policy>, public any_policy {
                     .frees_unreachable = policy.placement.frees_unreachable}),
         value(policy) {
     selects = Policy::selects;
-    asks_voters = Policy::asks_voters;
     problem = policy.problem();
     Policy::each_component(policy, [&](const auto& part) {
       reads_classes = reads_classes || class_reader<std::remove_cvref_t<decltype(part)>>;

@@ -55,15 +55,6 @@ constexpr bool check_evictor() {
                     "compose: an evictor with `update_importance` must read keys: reads_keys = true");
       static_assert(!importance_updater<T> || !T::accumulates,
                     "compose: an evictor with `update_importance` adds up nothing: accumulates = false");
-      constexpr bool counts = requires(const T t, index_t tokens) {
-        { t.fewest(tokens) } -> std::same_as<index_t>;
-      };
-      static_assert(kept_per<T>() != scope::head && (kept_per<T>() != scope::layer || counts),
-                    "compose: an evictor works `per` KV head, sequence, or layer, and then needs `index_t "
-                    "fewest(index_t tokens) const`");
-      static_assert(kept_per<T>() == scope::kv_head || (!T::while_decoding && !T::accumulates && !T::reads_keys),
-                    "compose: an evictor that works per layer or sequence does so at the ends of prompts, without keys "
-                    "and sums of its own");
       return !T::while_decoding || decoding_observer<T>;
     }
   }

@@ -39,10 +39,6 @@ struct policy {
   static constexpr bool selects =
       (Summarizer::summary::rows > 0 || key_scorer<Scorer>)&&!std::same_as<Selector, select_none>;
 
-  /// Heads that have a weight in `config.voters` choose, or evict.
-  static constexpr bool asks_voters = (selects && (share_aggregator<Aggregator> || weighing_aggregator<Aggregator>)) ||
-                                      kept_per<Evictor>() == scope::sequence;
-
   /// nullptr, or a sentence: which option, or which pair of options, cannot work.
   constexpr const char* problem() const;
 
@@ -101,9 +97,6 @@ constexpr const char* policy<Segmenter, Evictor, Summarizer, QuerySource, Scorer
   if constexpr (Evictor::observes) {
     if (aggregate.per == scope::sequence || aggregate.per == scope::layer) {
       return "each KV head keeps tokens of its own, so the selection must be per KV head or query head";
-    }
-    if (kept_per<Evictor>() == scope::layer && (selects || zone.prompt)) {
-      return "KV heads that keep different numbers of tokens are for policies without a selector or a pinned prompt";
     }
     if (zone.preamble > 0) {
       return "zones: an evictor that observes keeps no preamble: raise sinks, or name a span, and set preamble to 0";

@@ -73,19 +73,6 @@ concept importance_updater = observer<T> && requires(const T t, const observed_q
   { t.update_importance(observed, received) } -> std::same_as<void>;
 };
 
-/// Who decides together which tokens stay: without `static constexpr scope per` each KV head alone.
-///   scope::layer     the KV heads of a layer: `kept(total)` tokens each on the average, at least
-///                    `index_t fewest(index_t total) const`; importance is compared over all of them
-///   scope::sequence  heads that have a weight in `config.voters`, for all KV lanes, which keep the same tokens.
-///                    `seen.received` is one row: the sum over these heads of their weight times the largest share of
-///                    attention that one of the observed queries gave a token
-/// Such an evictor works at the ends of prompts alone, and on the host.
-template <class T>
-constexpr scope kept_per() {
-  if constexpr (requires { T::per; }) return T::per;
-  return scope::kv_head;
-}
-
 /// Decides how many of so many tokens each KV lane keeps, not counting a prompt that the zones pin: never more than
 /// there are, and never fewer than are `safe`. If it `observes`, the cache measures the attention that each token gets
 /// from later queries, at the end of the prompt and, if it works `while_decoding`, after every `every` tokens from

@@ -59,12 +59,10 @@ struct position_map {
 struct seen_window {
   index_t tokens = 0;  // logit_rule::window; 0: there is none
   position_map positions = {};
-  index_t begin = 0;  // without a window: nothing is before it
 
   /// The first position that a query at `position` sees.
   constexpr index_t first(index_t position) const {
-    if (tokens == 0) return begin;
-    if (positions.plain()) return zone_bounds::first_seen(tokens, position);
+    if (tokens == 0 || positions.plain()) return zone_bounds::first_seen(tokens, position);
     return positions.first_at(positions.at(position) + 1 - tokens);
   }
 };

@@ -10,8 +10,7 @@ namespace zoomr::inline v0 {
 /// Where the tokens of one KV lane are: slot = position, unless eviction has compacted it. Then what is left of the
 /// tokens before `compacted_end` comes first, and all tokens from there on follow.
 struct slot_map {
-  view<const index_t> kept;   // [kept]  ascending positions before `compacted_end`; empty: all are kept. -1 at the
-                              // front: slots that hold no token, where another KV lane keeps more
+  view<const index_t> kept;   // [kept]  ascending positions before `compacted_end`; empty: all are kept
   index_t compacted_end = 0;  // first position after what has been compacted
 
   /// The slot of the first stored token at or after `position`.

@@ -2,7 +2,6 @@
 // L5. All presets by name, for engines that choose one at run time.
 #pragma once
 
-#include <zoomr/presets/ada_snapkv.hpp>
 #include <zoomr/presets/arkvale.hpp>
 #include <zoomr/presets/full.hpp>
 #include <zoomr/presets/h2o.hpp>
@@ -112,9 +111,6 @@ constexpr void each(Visit visit) {
   visit(preset{"snapkv", "SnapKV: of the prompt, what its last queries look at; everything after it",
                "tokens of the prompt that are kept", snapkv,
                [](const auto& policy, index_t tokens) { return tokens > 0 ? snapkv_with(tokens) : policy; }});
-  visit(preset{"ada_snapkv", "Ada-SnapKV: the same, in whichever KV heads of a layer they are",
-               "tokens of the prompt that are kept, in the mean of KV heads", ada_snapkv,
-               [](const auto& policy, index_t tokens) { return tokens > 0 ? ada_snapkv_with(tokens) : policy; }});
   visit(preset{"h2o", "H2O: the last tokens and those that have got most attention so far",
                "tokens that each KV head keeps", h2o,
                [](const auto& policy, index_t tokens) { return tokens > 0 ? h2o_with(tokens) : policy; }});
@@ -125,9 +121,6 @@ constexpr void each(Visit visit) {
                "nothing", zoomr_voters, budgets::none});
   visit(preset{"sentence_voters", "sentences that a few heads find by their keys (config.voters), at every token",
                "nothing", sentence_voters, budgets::none});
-  visit(preset{"voters_snapkv", "of the prompt, what a few heads find (config.voters), in all KV heads; all after it",
-               "tokens of the prompt that are kept", voters_snapkv,
-               [](const auto& policy, index_t tokens) { return tokens > 0 ? voters_snapkv_with(tokens) : policy; }});
 }
 
 /// visit(preset) for the one of that name.

@@ -5,20 +5,16 @@
 // first token is among the last 192; the smallest set with nine tenths of the posterior is read, at most 4 segments, of
 // sentences with a neighbour on either side; sinks = 4, recent = 64; of a conversation the preamble is pinned in 128
 // tokens, the question in 192, and of sentences the last 256 of its turns are recent: an earlier question in the same
-// words takes the shares from what a new one needs. voters_snapkv: CompressKV, arXiv:2508.02401, of which
-// policy/evict/voter_window.hpp says what differs.
+// words takes the shares from what a new one needs.
 #pragma once
 
 #include <zoomr/policy/aggregate/head_posterior.hpp>
 #include <zoomr/policy/compose.hpp>
-#include <zoomr/policy/evict/voter_window.hpp>
 #include <zoomr/policy/refresh/every_token.hpp>
 #include <zoomr/policy/score/key_mass.hpp>
 #include <zoomr/policy/segment/sentences.hpp>
 #include <zoomr/policy/segment/thoughts.hpp>
 #include <zoomr/policy/select/top_p.hpp>
-
-#include <algorithm>  // std::min
 
 namespace zoomr::inline v0::presets {
 
@@ -33,14 +29,5 @@ inline constexpr auto sentence_voters = compose(
     sentences{}, key_mass{}, head_posterior{.question = 192}, top_p{.share = 0.9f, .segments = 4, .neighbours = 1},
     every_token{}, zones{.sinks = 4, .recent = 64, .turns = 256, .preamble = 128, .question = 192},
     placement{.details_on_host = true});
-
-/// `tokens` tokens of the prompt, the same in all KV heads: those that the voters find, and the last 32, or two thirds
-/// of them if those are fewer.
-constexpr auto voters_snapkv_with(index_t tokens) {
-  return compose(voter_window{.tokens = tokens, .queries = std::min<index_t>(32, unchosen_share(tokens))},
-                 zones{.recent = unlimited});
-}
-
-inline constexpr auto voters_snapkv = voters_snapkv_with(1024);
 
 }  // namespace zoomr::inline v0::presets

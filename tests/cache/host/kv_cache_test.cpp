@@ -392,8 +392,6 @@ TEST_CASE("bytes(config) bounds what is in use at any time, and details are whol
       const zoomr::byte_count all = (slots + 15) / 16 * page;
       if (policy.placement.frees_unreachable)
         REQUIRE(used.details <= all);
-      else if (zoomr::kept_per<decltype(policy.evict)>() == zoomr::scope::layer)
-        REQUIRE(used.details >= all);  // of the KV head that keeps most
       else
         REQUIRE(used.details == all);
       most_details = std::max(most_details, used.details);
@@ -407,31 +405,6 @@ TEST_CASE("bytes(config) bounds what is in use at any time, and details are whol
     }
     CHECK(plays.cache.stats(plays.at(0).seq).device_peak > 0);
   });
-}
-
-TEST_CASE("KV heads share what a layer keeps: as many tokens as without, and pages for the one that keeps most") {
-  constexpr index_t prompt = 75, budget = small::ada_snapkv.evict.tokens;
-  const tape says = tape_of(2, 100, prompt);
-  player_of<decltype(small::ada_snapkv)> plays(model, small::ada_snapkv, limits_for(100));
-  plays.open(says);
-  plays.play_plainly();
-  const zoomr::sequence seq = plays.at(0).seq;
-  const auto& attended = plays.at(0).log.at({prompt, 0}).attended;  // [layers, heads]
-  index_t most = 0, least = prompt;
-  for (index_t layer = 0; layer < model.layers; ++layer) {
-    index_t all = 0;
-    for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
-      const index_t row = layer * model.heads + kv_head * model.group();
-      const auto kept = static_cast<index_t>(attended[static_cast<std::size_t>(row)].size()) - 1;  // not its own token
-      all += kept, most = std::max(most, kept), least = std::min(least, kept);
-    }
-    CHECK(all == budget * model.kv_heads);
-  }
-  CHECK(least < budget);
-  CHECK(least >= small::ada_snapkv.evict.fewest(prompt));
-  CHECK(plays.cache.slots(seq) == most + 25);
-  const zoomr::byte_count page = plays.cache.bytes(seq).details / ((most + 25 + 15) / 16);
-  CHECK(page == 2 * 2 * 2 * 16 * 8 * sizeof(float));
 }
 
 TEST_CASE("an evicting policy whose summaries outlive the window keeps the summary that is being written") {

@@ -204,19 +204,5 @@ TEST_CASE("eviction without a selection: each KV head attends what it has kept o
                compose(observation_window{.tokens = 24, .queries = 5, .pooling = 3}, zones{.sinks = 2, .recent = 40}));
 }
 
-TEST_CASE("eviction by all KV heads of a layer, or by heads that vote: every weight is the reference's") {
-  for (const float least : {0.0f, 0.5f, 1.0f}) {
-    check_option("a layer's budget",
-                 compose(layer_window{.tokens = 24, .queries = 5, .pooling = 3, .mean_of_group = true, .least = least},
-                         zones{.sinks = 2, .recent = unlimited}));
-  }
-  check_option("a layer's budget, with a window",
-               compose(layer_window{.tokens = 30, .queries = 1, .pooling = 1}, zones{.recent = 40}));
-  check_option("voters",
-               compose(voter_window{.tokens = 24, .queries = 5, .pooling = 3}, zones{.sinks = 2, .recent = unlimited}));
-  check_option("voters, with a window",
-               compose(voter_window{.tokens = 30, .queries = 1, .pooling = 1}, zones{.recent = 40}));
-}
-
 }  // namespace
 }  // namespace zoomr_test::options_test

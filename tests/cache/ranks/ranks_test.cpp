@@ -80,7 +80,7 @@ void check_lives(const ranked_model& on, const Policy& policy, const tape& says,
 
 TEST_CASE("ranks attend and choose as one cache, bit for bit, whatever befalls their sequences") {
   for_each_policy([](const char* name, const auto& policy) {
-    if (frees_pages(policy) || keeps_together(policy)) return;
+    if (frees_pages(policy)) return;
     happened all;
     const auto check = [&](const std::vector<ranked_model>& models, std::uint64_t seeds) {
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
@@ -383,8 +383,6 @@ TEST_CASE("ranks that cannot be are refused with a sentence") {
   CHECK(refused(small::zoomr_one_pass, half, one_kv_head).empty());
   CHECK(contains(refused(small::quest, half, one_kv_head), "some KV head's query heads are on several ranks"));
   CHECK(contains(refused(small::snapkv, half, one_kv_head), "give each rank whole KV heads"));
-  CHECK(contains(refused(small::ada_snapkv, half, nothing), "evicts by heads of a whole layer, or of all layers"));
-  CHECK(contains(refused(small::voters_snapkv, half, nothing), "evicts by heads of a whole layer, or of all layers"));
   CHECK(contains(refused(small::sentence_voters, half,
                          [](zoomr::config& limits) {
                            limits.voters = {limits.voters.data(), {2, 2}};

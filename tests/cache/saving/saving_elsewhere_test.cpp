@@ -88,7 +88,7 @@ TEST_CASE("after the prompt: what looks at nothing but keys and the token's own 
   for_each_policy([&](const char* name, const auto& policy) {
     using policy_type = std::remove_cvref_t<decltype(policy)>;
     constexpr bool observes = decltype(policy.evict)::observes || decltype(policy.query)::sums;
-    if constexpr (!observes && !policy_type::asks_voters) {
+    if constexpr (!observes && !asks_voters<policy_type>) {
       const bool for_itself = policy.refresh.each_token() && policy.aggregate.per != zoomr::scope::sequence;
       if (policy.selects && !for_itself) return;
       check_equal(name, policy, at_end, prompt), check_equal(name, policy, later, 91);

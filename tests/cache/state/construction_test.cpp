@@ -157,17 +157,11 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
     if constexpr (pages) whole = std::floor(tokens / policy.segment.longest);
     return std::min(tokens, whole + 16);  // with those that spans cut off
   }();
-  real kept = 0, noted = 0, remembered = 0, carried = 0, sharing = 0;
+  real kept = 0, noted = 0, remembered = 0, carried = 0;
   bool reads_keys = false;
   if constexpr (decltype(policy.evict)::observes) {
     const real most = policy.evict.kept(c.max_tokens);
     kept = most >= tokens ? 0 : policy.zone.prompt ? tokens : most;
-    if constexpr (zoomr::kept_per<decltype(policy.evict)>() == zoomr::scope::layer) {
-      const real others = real{1} * policy.evict.fewest(c.max_tokens) * (m.kv_heads - 1);
-      if (kept > 0) kept = std::min(kept * m.kv_heads - others, tokens);
-      // ratings, an order and a mark of all tokens of a layer, and what each KV lane keeps
-      if (kept > 0) sharing = m.kv_heads * (tokens * 9 + 4 * index_bytes) + kv_lanes * (kept + 1) * index_bytes;
-    }
     if constexpr (decltype(policy.evict)::while_decoding) {
       if (kept > 0) noted = policy.evict.observed(std::min<index_t>(policy.evict.every, c.max_tokens));
     }
@@ -239,8 +233,7 @@ long double reference_bytes(const shape& m, const Policy& policy, const zoomr::c
   const real states = real{1} * c.max_batched_tokens * m.kv_heads * std::ceil(group / 4) * 4;
   const bool several = c.max_tokens > 1024;
   const real shared =
-      choosing + listing + sequences * rounded + counting + observing + sharing +
-      (parts + (noted > 0 ? 1 : 0)) * drafts * query +
+      choosing + listing + sequences * rounded + counting + observing + (parts + (noted > 0 ? 1 : 0)) * drafts * query +
       std::min(real{1} * c.max_batched_tokens, sequences * remembered) * query +
       // pages that an erased span has replaced
       std::ceil(tokens / 16) * index_bytes + 24 * std::ceil(layers / 64) + layers * index_bytes +
@@ -288,8 +281,6 @@ void check_sizes(const char* name, const Policy& policy) {
     c.max_batched_tokens = any_size(random, zoomr::unlimited);
     c.max_draft_tokens = any_size(random, zoomr::unlimited);
     c.rollback_tokens = random.chance(30) ? 0 : any_size(random, zoomr::unlimited);
-    constexpr bool by_layers = zoomr::kept_per<decltype(policy.evict)>() == zoomr::scope::layer;
-    if (by_layers && c.max_tokens > zoomr::unlimited / m.kv_heads) continue;
     const long double expected = reference_bytes(m, policy, c);
     try {
       const zoomr::memory_use use = zoomr::kv_cache<Policy>::bytes(m, policy, c);
@@ -319,14 +310,11 @@ TEST_CASE(
   check_construction("h2o", small::h2o, limits);
   check_construction("r_kv", small::r_kv, limits);
   check_construction("arkvale", small::arkvale, limits);
-  check_construction("ada_snapkv", small::ada_snapkv, limits);
 }
 
 TEST_CASE("the same of a tiered placement") {
   check_tiers("quest", small::quest, zoomr::tiered<>{});
   check_tiers("sentence_kv", small::sentence_kv, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
-  check_tiers("ada_snapkv", small::ada_snapkv, zoomr::tiered<>{});
-  check_tiers("voters_snapkv", small::voters_snapkv, zoomr::tiered<>{});
   check_tiers("sentence_voters", small::sentence_voters, zoomr::tiered<zoomr::lru, zoomr::sync_transfers>{});
 }
 
@@ -339,8 +327,6 @@ TEST_CASE("bytes are what a cache allocates") {
   check_bytes("h2o", small::h2o);
   check_bytes("r_kv", small::r_kv);
   check_bytes("arkvale", small::arkvale);
-  check_bytes("ada_snapkv", small::ada_snapkv);
-  check_bytes("voters_snapkv", small::voters_snapkv);
 }
 
 // An engine's cells keep a key, a value and bookkeeping of some 50 bytes for each token.
@@ -455,7 +441,6 @@ TEST_CASE("bytes are right for any config, or refused from 2^60 on: nothing wrap
   check_sizes("quest", small::quest);
   check_sizes("by_kv_head", small::by_kv_head);
   check_sizes("sentence_kv", small::sentence_kv);
-  check_sizes("ada_snapkv", small::ada_snapkv);
   check_sizes("h2o", small::h2o);
   check_sizes("r_kv", small::r_kv);
   check_sizes("pinned_prompt", small::pinned_prompt);

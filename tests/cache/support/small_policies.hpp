@@ -102,8 +102,6 @@ inline constexpr auto arkvale = with(presets::arkvale, [](auto& p) {
   p.zone.sinks = 11, p.zone.recent = 22, p.zone.align = 11, p.zone.dense_layers = 1;
 });
 inline constexpr auto snapkv = with(presets::snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
-inline constexpr auto ada_snapkv = with(presets::ada_snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
-inline constexpr auto voters_snapkv = with(presets::voters_snapkv_with(33), [](auto& p) { p.evict.queries = 8; });
 inline constexpr auto h2o = with(presets::h2o_with(37), [](auto& p) { p.evict.recent = 9, p.evict.every = 7; });
 inline constexpr auto r_kv = with(presets::r_kv_with(35), [](auto& p) {
   p.evict.queries = 5, p.evict.every = 13, p.evict.pooling = 3;
@@ -168,11 +166,6 @@ inline constexpr auto by_keys =
 /// Its choices read keys: on the host.
 template <class Policy>
 inline constexpr bool reads_keys = ::zoomr::key_scorer<decltype(Policy::score)>;
-/// KV heads keep tokens together: not over ranks.
-template <class Policy>
-constexpr bool keeps_together(const Policy&) {
-  return ::zoomr::kept_per<decltype(Policy::evict)>() != ::zoomr::scope::kv_head;
-}
 /// It evicts tokens while decoding: an item cannot be passed whole where that happens in its middle.
 template <class Policy>
 inline constexpr bool evicts_later = requires(const Policy& of) {

@@ -360,7 +360,7 @@ void check_failing_commits(const char* name, const Policy& policy) {
     CHECK(met.calls > 5);
     constexpr bool evicts = decltype(policy.evict)::observes;
     constexpr bool while_decoding = requires { policy.evict.every; };
-    constexpr bool makes_summaries = Policy::selects && !Policy::asks_voters;  // voters' keys are at hand
+    constexpr bool makes_summaries = Policy::selects && !asks_voters<Policy>;  // voters' keys are at hand
     if (makes_summaries || evicts) CHECK(met.commits > 1);
     if (Policy::selects && evicts && while_decoding) CHECK(met.renewals > 0);
     if (Policy::selects && undo > 0 && met.commits > 5) CHECK(met.rollbacks > 0);

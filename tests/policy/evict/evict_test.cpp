@@ -3,10 +3,8 @@
 #include <core/random.hpp>
 #include <zoomr/policy/evict/accumulated_attention.hpp>
 #include <zoomr/policy/evict/keep_all.hpp>
-#include <zoomr/policy/evict/layer_window.hpp>
 #include <zoomr/policy/evict/observation_window.hpp>
 #include <zoomr/policy/evict/redundancy_aware.hpp>
-#include <zoomr/policy/evict/voter_window.hpp>
 
 #include <algorithm>  // std::max
 #include <cmath>      // std::exp
@@ -122,42 +120,6 @@ TEST_CASE("a KV lane pools the largest around a token, clipped to the scored one
   CHECK(kv_lane.rated(observation_window{.pooling = 3}) == std::vector<float>{5, 8, 9, 9});
   CHECK(kv_lane.rated(observation_window{.pooling = 3, .mean_of_group = true}) == std::vector<float>{9, 13, 17, 17});
   CHECK(kv_lane.rated(observation_window{.pooling = 99}) == std::vector<float>{9, 9, 9, 9});
-}
-
-TEST_CASE("layer_window rates as observation_window does, and says what each KV head keeps at least") {
-  shown kv_lane;
-  kv_lane.group = 2;
-  kv_lane.received = {1, 5, 2, 9, 0, 3, /* head 1 */ 4, 1, 8, 2, 2, 2};
-  kv_lane.scored = 4;
-  CHECK(kv_lane.rated(layer_window{.pooling = 3}) == std::vector<float>{5, 8, 9, 9});
-  CHECK(kv_lane.rated(layer_window{.pooling = 3, .mean_of_group = true}) == std::vector<float>{9, 13, 17, 17});
-  constexpr layer_window evict{.tokens = 100, .queries = 20, .least = 0.25f};
-  CHECK(evict.kept(101) == 100);
-  CHECK(evict.fewest(101) == 20 + 20);
-  CHECK(evict.fewest(10) == 10);
-  CHECK(layer_window{.tokens = 100, .queries = 20, .least = 0}.fewest(1000) == 20);
-  CHECK(layer_window{.tokens = 100, .queries = 20, .least = 1}.fewest(1000) == 100);
-}
-
-TEST_CASE("voter_window rates a token by what the voters find together, pooled") {
-  shown found;
-  found.received = {1, 5, 2, 9, 0, 3};
-  found.scored = 4;
-  CHECK(found.rated(voter_window{.pooling = 1}) == std::vector<float>{1, 5, 2, 9});
-  CHECK(found.rated(voter_window{.pooling = 3}) == std::vector<float>{5, 5, 9, 9});
-  CHECK(voter_window{.tokens = 100}.kept(101) == 100);
-}
-
-TEST_CASE("each problem of layer_window and voter_window has its sentence") {
-  const auto problem = [](const auto& evict) { return std::string(evict.problem()); };
-  CHECK(layer_window{}.problem() == nullptr);
-  CHECK(voter_window{}.problem() == nullptr);
-  CHECK(problem(layer_window{.tokens = 31}) == "layer_window: tokens must be at least queries, which are always kept");
-  CHECK(problem(voter_window{.tokens = 31}) == "voter_window: tokens must be at least queries, which are always kept");
-  CHECK(problem(layer_window{.pooling = 6}) == "layer_window: queries must be at least 1 and pooling odd");
-  CHECK(problem(voter_window{.queries = 0}) == "voter_window: queries must be at least 1 and pooling odd");
-  for (const float least : {-0.1f, 1.1f, not_a_number})
-    CHECK(problem(layer_window{.least = least}) == "layer_window: least must lie in [0, 1]");
 }
 
 TEST_CASE("accumulated_attention rates a token by all that it has received, over the group") {

@@ -55,8 +55,6 @@ template <class Pool>
 bool evict(cache_core<Pool>& core, const planned_item& item, index_t accepted) {
   if (!core.policy.evict.observes) return false;
   auto& state = core.state_of(item);
-  if (core.policy.evict.per == scope::sequence) return item.prompt && evict_by_voters(core, state, item);
-  if (core.policy.evict.per == scope::layer) return item.prompt && evict_by_layers(core, state, item);
   if (item.prompt && state.later_prompts.empty()) {
     evict_after_prefill(core, state);
     return item.prompt_ends;

@@ -45,7 +45,6 @@ struct cache_core {
   anchor_table anchors;                    // layers that choose, and those that read what these have chosen
   segment_summarizer summaries;
   eviction_room room;
-  layer_budgets budgets;              // of evictions
   step_plan<planned_item> step;       // in progress
   query_memory draft_queries;         // [step's tokens after the prompt]  as after each token
   query_memory eviction_queries;      // [step's tokens after the prompt]  queries that are observed or chosen by later
@@ -80,7 +79,6 @@ struct cache_core {
         anchors(model, policy, settings.anchors),
         summaries(sizes, policy, settings, donors, anchors),
         room(sizes, settings),
-        budgets(sizes, policy, sizing::observed_tokens(sizes, settings)),
         step(model, settings, policy.segment),
         draft_queries(model, sizes.query_parts, layout::draft_records(settings)),
         eviction_queries(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(settings)),
@@ -89,7 +87,7 @@ struct cache_core {
         exchange(model, policy, settings, sizes.most_segments,
                  std::int64_t{sizes.heard + sizes.question} * sizes.voters),
         rank_states(model, policy, settings),
-        voters(model, policy.asks_voters ? settings.own_voters(model.heads) : view<const float, 2>{},
+        voters(model, policy.aggregate.asks_voters() ? settings.own_voters(model.heads) : view<const float, 2>{},
                sizes.voters > 0 ? sizes.most_segments : 0,
                {settings.voters_unsure, {settings.voters_none, settings.voters_none_slope}}, settings.voters),
         turned_queries(sizes.asked_heads(), sizes.question > 0 ? 1 : 0, (std::max)(1, sizes.question)),

@@ -9,7 +9,6 @@
 #include <zoomr/cache/host/attending/transformed_rows.hpp>
 #include <zoomr/cache/host/choosing/chooser.hpp>
 #include <zoomr/cache/host/eviction/eviction_room.hpp>
-#include <zoomr/cache/host/eviction/layer_budgets.hpp>
 #include <zoomr/cache/host/summarizing.hpp>
 #include <zoomr/cache/host/thread_memory.hpp>
 #include <zoomr/cache/state/engine_tables.hpp>
@@ -58,9 +57,7 @@ struct core_sizing {
         static_cast<byte_count>(counts_size(model, limits) * sizeof(head_counts)) +
         bounded_product(
             {limits.max_sequences, rounded_index::bytes(sizes.index_lanes, sizes.rounded_cells, sizes.most_segments)}) +
-        segment_summarizer::bytes(sizes, policy, limits) +
-        layer_budgets::bytes(sizes, policy, observed_tokens(sizes, limits)) +
-        step_plan<planned_item>::bytes(model, limits) +
+        segment_summarizer::bytes(sizes, policy, limits) + step_plan<planned_item>::bytes(model, limits) +
         query_memory::bytes(model, sizes.query_parts, layout::draft_records(limits)) +
         query_memory::bytes(sizes.asked_heads(), sizes.notes_queries() ? 1 : 0, layout::draft_records(limits)) +
         bounded_product({sizes.voters, sizes.most_segments, sizeof(float)}) + sizes.exchange_bytes +

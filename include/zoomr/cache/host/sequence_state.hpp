@@ -89,8 +89,6 @@ struct sequence_state : token_state {
     if (kept_each.committed == 0) return {};
     return {view<const index_t>(kept.data() + kv_lane * most_kept, {kept_each.committed}), compacted_end};
   }
-  /// The first slot of a KV lane that holds a token.
-  index_t first_slot(index_t kv_lane) const { return slots_of(kv_lane).slot_of(0); }
   /// The table of the positions that a KV lane keeps, to be written.  [count]
   view<index_t> kept_positions(index_t kv_lane, index_t count) { return {kept.data() + kv_lane * most_kept, {count}}; }
 

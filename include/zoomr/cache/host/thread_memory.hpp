@@ -35,7 +35,7 @@ inline std::size_t most_own_ranges(const layout& sizes) {
 template <class T>
 struct thread_memory {
   thread_memory(const layout& sizes, const any_policy& policy, index_t observed_tokens)
-      : observed(sizes.model, observed_tokens, policy.evict.reads_keys, observation::rows_for(policy.evict)),
+      : observed(sizes.model, observed_tokens, policy.evict.reads_keys),
         ranges(most_ranges(sizes)),
         own_ranges(most_own_ranges(sizes)),
         joined((std::max)(ranges.size(), own_ranges.size()) * static_cast<std::size_t>(sizes.model.group())),
@@ -45,8 +45,7 @@ struct thread_memory {
     }
   }
   static byte_count bytes(const layout& sizes, const any_policy& policy, index_t observed_tokens) {
-    return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys,
-                              observation::rows_for(policy.evict)) +
+    return observation::bytes(sizes.model, observed_tokens, policy.evict.reads_keys) +
            static_cast<byte_count>((most_ranges(sizes) + most_own_ranges(sizes)) * sizeof(token_range)) +
            static_cast<byte_count>((std::max)(most_ranges(sizes), most_own_ranges(sizes)) * sizeof(token_range)) *
                sizes.model.group() +

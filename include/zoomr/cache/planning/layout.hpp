@@ -78,8 +78,7 @@ struct layout {
   index_t remembered = 0;         // last queries of a prompt that is still coming, for its end; where a choice reads
                                   // several, last queries at any time; 0: none
   index_t heard = 0;              // last queries by which a choice is made, at most; 0: those of the token alone
-  index_t voters = 0;             // heads whose queries these are, or those that eviction observes
-  bool voters_alone = false;      // no queries but theirs are remembered
+  index_t voters = 0;             // heads whose queries these are
   index_t question = 0;           // tokens of a question farther back that score, turned; 0: none does
   byte_count question_bytes = 0;  // of their queries, of a sequence
   index_t key_lanes = 0;          // KV lanes of voters whose keys are kept beside the pages
@@ -119,8 +118,6 @@ struct layout {
         pool(pool_tokens(policy, sizes)) {
     most_segments = segments_of(policy, sizes);
     index_lanes = anchor_table::index_lanes(stored, policy, sizes.anchors);
-    voters_alone = policy.evict.per == scope::sequence || (policy.selects && policy.aggregate.queries > 0);
-    if (voters_alone) voters = voter_table::count(sizes.own_voters(model.heads));
     if (policy.evict.observes) size_eviction(policy, sizes);
     if (policy.selects) size_selection(policy, sizes);
     if (!sizes.token_ranks.alone()) most_deals = most_slots / sizes.token_ranks.deal + 1;
@@ -134,9 +131,9 @@ struct layout {
 
   /// Queries of each token after the prompt are kept until it is committed.
   bool notes_queries() const { return noted > 0 || heard > 0; }
-  /// Whose queries are remembered of a token: of all heads in all layers, or where voters choose, or evict, theirs
-  /// alone, side by side as in one layer.
-  shape asked_heads() const { return voters_alone ? shape{1, voters, voters, model.head_dim} : model; }
+  /// Whose queries are remembered of a token: of all heads in all layers, or where a choice reads several queries those
+  /// of the voters alone, side by side as in one layer.
+  shape asked_heads() const { return heard > 0 ? shape{1, voters, voters, model.head_dim} : model; }
   /// Something is remembered of the queries of the last tokens, for choices.
   bool has_records() const { return query_parts > 0 || heard > 0; }
 
@@ -216,11 +213,6 @@ struct layout {
     const index_t most = evict.kept(sizes.max_tokens);
     kept = most >= sizes.max_tokens ? 0 : policy.zone.prompt ? sizes.max_tokens : most;
     if (kept == 0) return;
-    if (evict.per == scope::layer) {  // the others keep the fewest
-      const std::int64_t all = std::int64_t{kept} * model.kv_heads;
-      const std::int64_t others = std::int64_t{evict.fewest(sizes.max_tokens)} * (model.kv_heads - 1);
-      kept = static_cast<index_t>(std::min<std::int64_t>(all - others, sizes.max_tokens));
-    }
     if (evict.while_decoding) noted = evict.observed(std::min<index_t>(evict.every, sizes.max_tokens));
     if (evict.accumulates) {
       carried = sizes.max_tokens;
@@ -255,6 +247,7 @@ struct layout {
   // attention, which would matter here too.
   void size_voting(const any_policy& policy, const config& sizes) {
     heard = (std::min)((std::max)(policy.aggregate.queries, policy.aggregate.question), sizes.max_tokens);
+    voters = voter_table::count(sizes.own_voters(model.heads));
     remembered =
         static_cast<index_t>(std::min<std::int64_t>(std::int64_t{heard} + sizes.rollback_depth(), sizes.max_tokens));
     if (sizes.rotary.frequencies.size() > 0 && policy.aggregate.question > 0)

@@ -119,7 +119,7 @@ class saved_memory {
     const index_t first = of_use ? (std::max)(saved.first, saved.last - sizes_.remembered) : saved.last;
     if constexpr (reads) state_.queries_from = sizes_.remembered > 0 ? first : 0;
     queries(state_.last_queries, saved, first,
-            std::int64_t{sizes_.voters_alone ? voters : heads()} * sizes_.model.head_dim);
+            std::int64_t{sizes_.heard > 0 ? voters : heads()} * sizes_.model.head_dim);
   }
   // Whose queries they are comes before them; none named are all heads.
   bool same_voters(index_t voters) {

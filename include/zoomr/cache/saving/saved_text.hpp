@@ -169,10 +169,8 @@ class saved_text {
       const view<index_t> positions = state_.kept_positions(lane, count);
       archive_.numbers(positions.data(), count);
       if constexpr (!reads) continue;
-      index_t first = 0;  // slots that hold nothing
-      while (policy_.evict.per == scope::layer && first + 1 < count && positions[first] == -1) ++first;
-      bool ascending = positions[first] >= 0 && positions[count - 1] < state_.compacted_end;
-      for (index_t i = first + 1; i < count; ++i) ascending = ascending && positions[i - 1] < positions[i];
+      bool ascending = positions[0] >= 0 && positions[count - 1] < state_.compacted_end;
+      for (index_t i = 1; i < count; ++i) ascending = ascending && positions[i - 1] < positions[i];
       archive_.expect(ascending, "the positions of a KV lane do not ascend");
       archive_.expect(pinned == 0 || positions[pinned - 1] == pinned - 1, "a pinned prompt is not kept");
     }
@@ -217,8 +215,7 @@ class saved_text {
       for (index_t lane = 0; lane < m.kv_lanes(); ++lane) {
         const index_t layer = core_.donors.layer_of(lane / m.kv_heads), kv_head = lane % m.kv_heads;
         const auto kv_lane = core_.kv_lane(state_, layer, kv_head);
-        const index_t begin = (std::min)((std::max)(first, state_.first_slot(lane)), first + rows);
-        if (begin < first + rows) lane_rows(kv_lane, begin, first + rows - begin);
+        lane_rows(kv_lane, first, rows);
         for (index_t slot = first; reads && sizes_.key_lanes > 0 && slot < first + rows; ++slot) {
           core_.keep_key(layer, kv_head, kv_lane.pages, slot, kv_lane.key(slot));
         }
@@ -233,7 +230,7 @@ class saved_text {
     return core_.kv_lane(state_, 0, 0).holds(page * page_tokens);
   }
 
-  // Of one KV lane in some slots of a page: keys, then values unless they are in keys.
+  // Of one KV lane in a page: keys, then values unless they are in keys.
   template <class Lane>
   void lane_rows(const Lane& kv_lane, index_t first, index_t count) {
     const auto key = [&](index_t t) {
@@ -244,19 +241,17 @@ class saved_text {
       }
     };
     const kv_rows& rows = kv_lane.rows;
-    numbers(key, first, count, rows.key_width, rows.key_stride, keys_side_by_side(kv_lane));
+    numbers(key, count, rows.key_width, rows.key_stride, keys_side_by_side(kv_lane));
     if (sizes_.model.values_in_keys) return;
-    numbers([&](index_t t) { return kv_lane.value_of(key(t), first + t); }, first, count, rows.value_width,
-            rows.value_stride, values_side_by_side(kv_lane));
+    numbers([&](index_t t) { return kv_lane.value_of(key(t), first + t); }, count, rows.value_width, rows.value_stride,
+            values_side_by_side(kv_lane));
   }
   // The rows of some tokens; then their scales, where they have any: such rows are side by side. Over tiers a page
   // comes when `row` is called, once.
   // @param row     row(token)
-  // @param slot    of the first
   // @param stride  as `scale_of` has it
   template <class Row>
-  void numbers(Row row, [[maybe_unused]] index_t slot, index_t tokens, index_t width,
-               [[maybe_unused]] std::int64_t stride, bool side_by_side) {
+  void numbers(Row row, index_t tokens, index_t width, [[maybe_unused]] std::int64_t stride, bool side_by_side) {
     const index_t at_once = side_by_side ? tokens : 1;
     for (index_t t = 0; t < tokens; t += at_once) {
       const auto place = archive_.counting() ? nullptr : row(t);
@@ -271,10 +266,10 @@ class saved_text {
       const auto first = archive_.counting() ? nullptr : row(0);
       for (index_t t = 0; t < tokens; ++t) {
         float scale = 0.0f;
-        if (!reads && first != nullptr) scale = row_scale(first + t * stride, slot + t, stride);
+        if (!reads && first != nullptr) scale = row_scale(first + t * stride, t, stride);
         archive_.number(scale);
         if constexpr (reads)
-          std::memcpy(static_cast<void*>(scale_of(first + t * stride, slot + t, stride)), &scale, sizeof scale);
+          std::memcpy(static_cast<void*>(scale_of(first + t * stride, t, stride)), &scale, sizeof scale);
       }
     }
   }

@@ -29,12 +29,6 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
                     (!policy.evict.observes && (!policy.selects || policy.aggregate.per < scope::kv_head)),
                 "config: some KV head's query heads are on several ranks, but the policy chooses, or evicts, by all of "
                 "them: give each rank whole KV heads");
-  ZOOMR_EXPECTS(
-      limits.ranks.alone() || policy.evict.per == scope::kv_head,
-      "config: ranks: the policy evicts by heads of a whole layer, or of all layers, and what those of other ranks "
-      "find is not known here");
-  ZOOMR_EXPECTS(policy.evict.per != scope::layer || limits.max_tokens <= unlimited / model.kv_heads,
-                "config: where a layer's KV heads evict together max_tokens * kv_heads must be less than 2^31");
   const logit_rule& logits = limits.logits;
   if (logits.sinks.data() != nullptr) {
     expect_extents("config: logits.sinks are", logits.sinks, {{model.layers, model.heads}});
@@ -47,7 +41,7 @@ inline void expect_possible(const shape& model, const any_policy& policy, const 
   }
   expect_anchors(model, policy, limits.anchors);
   expect_donors(model, limits);
-  ZOOMR_EXPECTS(!policy.asks_voters || voter_table::count(limits.voters) > 0,
+  ZOOMR_EXPECTS(!policy.selects || !policy.aggregate.asks_voters() || voter_table::count(limits.voters) > 0,
                 "config: the policy asks heads that vote, so voters must have the weights of all heads, one of them "
                 "above 0 at least");
   ZOOMR_EXPECTS(logits.window == 0 || !policy.evict.observes,

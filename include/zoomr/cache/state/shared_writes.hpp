@@ -45,7 +45,6 @@ struct shared_writes {
     const index_t kept = due ? kept_after_prompt(policy, state, item.last() + 1) : held;
     const index_t stay = (std::max)(policy.zone.sinks, state.pinned(policy.zone));
     if (kept >= held) return {};
-    if (policy.evict.per == scope::layer) return {0, held};  // how many are kept is known when it is
     if (eviction_may_fail) return {0, kept};
     return {(std::max)(0, (std::min)(stay, kept - policy.evict.safe(held))), kept};  // as in observation::choose
   }

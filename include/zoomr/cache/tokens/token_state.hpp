@@ -16,8 +16,8 @@
 
 namespace zoomr::inline v0::detail {
 
-/// Slots of each KV lane for the tokens before `compacted_end`; 0: one for each. On the host what is pending is set
-/// while the last chunk of a prompt is observed, and is gone when its step ends; a device has no use for it.
+/// How many of the tokens before `compacted_end` each KV lane holds; 0: all of them. On the host what is pending is
+/// set while the last chunk of a prompt is observed, and is gone when its step ends; a device has no use for it.
 struct kept_tokens {
   index_t committed = 0;
   index_t pending = 0;  // if the step that ends the prompt is committed
@@ -100,8 +100,8 @@ struct token_state {
   index_t held_pages() const {
     return static_cast<index_t>(std::count_if(pages.begin(), pages.end(), [](index_t page) { return page >= 0; }));
   }
-  /// Slots of each KV lane up to the last committed token, or to the one before `position`: as many in all of them, so
-  /// that the host has the number. The first ones of some may be empty (`slot_map::kept`).
+  /// Slots of each KV lane that hold committed tokens, or those before `position`. All KV lanes keep as many, so that
+  /// the host has the number although each has a list of its own.
   /// @pre  position >= compacted_end, unless nothing was evicted
   index_t slots() const { return slot_end(tokens()); }
   index_t slot_end(index_t position) const {

@@ -65,7 +65,7 @@ class layer_attention : item_attention<Pool> {
       const index_t first = piece % parts * size;
       const token_range tokens{first, (std::min)(first + size, item_.tokens)};
       prompt_tile& tile = core_.of_thread[static_cast<std::size_t>(thread)].tile;
-      for (index_t at = first_page_seen(first, piece / parts); at < slot(tokens.last); at = tile_end(at)) {
+      for (index_t at = first_page_seen(first); at < slot(tokens.last); at = tile_end(at)) {
         attend_tile(tile, piece / parts, at, tokens);
       }
     });
@@ -76,27 +76,16 @@ class layer_attention : item_attention<Pool> {
   void visit_prompt_over_tiers() {
     const token_range every_kv_head{0, core_.sizes.model.kv_heads};
     prompt_tile& tile = core_.of_thread.front().tile;
-    index_t at = first_page_seen(0, 0);
-    for (index_t head = 1; head < every_kv_head.last; ++head) at = (std::min)(at, first_page_seen(0, head));
-    for (; at < slot(item_.tokens); at = tile_end(at)) {
+    for (index_t at = first_page_seen(0); at < slot(item_.tokens); at = tile_end(at)) {
       core_.pool.prefetch(core_.donors.stored(layer_), every_kv_head, view<const index_t>(core_.state_of(item_).pages),
                           {at + page_tokens, (std::min)(at + 3 * page_tokens, slot(0))});
-      for (index_t head = 0; head < every_kv_head.last; ++head) {
-        if (first_page_seen(0, head) < tile_end(at)) attend_tile(tile, head, at, {0, item_.tokens});
-      }
+      for (index_t head = 0; head < every_kv_head.last; ++head) attend_tile(tile, head, at, {0, item_.tokens});
     }
   }
 
   // The first slot of the first page that a token of the chunk sees, and with it all that come after.
-  index_t first_page_seen(index_t token, index_t kv_head) const {
-    return window(kv_head).first(slot(token)) / page_tokens * page_tokens;
-  }
-  seen_window window(index_t kv_head) const {
-    const sequence_state& state = core_.state_of(item_);
-    seen_window window = core_.window_of(state);
-    window.begin = state.first_slot(core_.lane_of(layer_, kv_head));
-    return window;
-  }
+  index_t first_page_seen(index_t token) const { return window().first(slot(token)) / page_tokens * page_tokens; }
+  seen_window window() const { return core_.window_of(core_.state_of(item_)); }
 
   // Slots of a tile. Over tiers those of one page: a page that one KV head requests after the other may be gone in
   // between.
@@ -113,9 +102,8 @@ class layer_attention : item_attention<Pool> {
   // @param first  slot of the tile
   void end_stretches(token_range tokens, token_range heads, index_t first) {
     if (first % stretch_tokens != 0 || first == 0) return;
-    const seen_window seen = window(heads.first / core_.sizes.model.group());
     for (index_t t = (std::max)(tokens.first, first - slot(0)); t < tokens.last; ++t) {
-      const bool ends = ends_stretch({seen.first(slot(t)), first});
+      const bool ends = ends_stretch({window().first(slot(t)), first});
       for (index_t head = heads.first; ends && head < heads.last; ++head) {
         core_.heads.end_stretch(core_.heads.at(t, head));
       }
@@ -139,7 +127,7 @@ class layer_attention : item_attention<Pool> {
     const auto kv_lane = core_.kv_lane(core_.state_of(item_), layer_, kv_head);
     end_stretches(tokens, heads, first);
     if (!dealt().owns(first)) return;
-    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window(kv_head));
+    tile.begin(kv_lane, first, (std::min)(tile_end(first), slot(tokens.last)), window());
     const index_t group = heads.size(), last = tokens.last * group;
     for (index_t at = (std::max)(tokens.first, first - slot(0)) * group; at < last; at += prompt_tile::together) {
       const index_t t = at / group;

@@ -26,7 +26,7 @@ inline void copy_queries(view<const float, 2> from, view<float, 2> to) {
 template <class Pool>
 void keep_queries(const cache_core<Pool>& core, index_t layer, view<const float, 2> queries, query_memory& into,
                   index_t record) {
-  if (!core.sizes.voters_alone) return copy_queries(queries, into.at(record, 0, layer));
+  if (core.sizes.heard == 0) return copy_queries(queries, into.at(record, 0, layer));
   const view<float, 2> kept = into.at(record, 0, 0);
   core.voters.each_in(layer, [&](index_t voter, index_t head) {
     std::copy_n(queries[head].data(), queries.extent(1), kept[voter].data());

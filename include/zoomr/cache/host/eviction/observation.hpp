@@ -21,43 +21,30 @@
 
 namespace zoomr::inline v0::detail {
 
-/// How the share of a query joins those of the queries before it.
-struct added {
-  static float join(float so_far, float share) { return so_far + share; }
-};
-/// The same where one query counts for each slot; what is not a number for none.
-struct greatest {
-  static float join(float so_far, float share) { return share > so_far ? share : so_far; }
-};
-
 /// Measures one KV lane at a time; working memory for the longest sequence. Everything is by slot. For each KV lane:
 /// `copy_keys`, `add` for each observed token, or `update_importance` for each query head and token, then `choose`.
 class observation {
  public:
   observation() = default;
-  /// @param rows  of sums, at least; there is one for each query head of a KV head in any case
-  observation(const shape& model, index_t tokens, bool reads_keys, index_t rows = 1)
-      : tokens_(tokens), head_dim_(model.head_dim) {
+  observation(const shape& model, index_t tokens, bool reads_keys) : tokens_(tokens), head_dim_(model.head_dim) {
     const auto size = static_cast<std::size_t>(tokens);
     importance_.resize(size);
     order_.resize(size);
     kept_.resize(size);
-    sums_.resize(size * static_cast<std::size_t>((std::max)(rows, model.group())));
-    weights_.resize(size * static_cast<std::size_t>(model.group()));
+    sums_.resize(size * static_cast<std::size_t>(model.group()));
+    weights_.resize(sums_.size());
     if (reads_keys) keys_.resize(size * static_cast<std::size_t>(model.head_dim));
   }
-  /// The rows that an evictor needs: where voters evict their shares are added up beside those of one of them.
-  static index_t rows_for(const any_evictor& evict) { return evict.per == scope::sequence ? 2 : 1; }
-  static byte_count bytes(const shape& model, index_t tokens, bool reads_keys, index_t rows) {
-    const index_t floats = 1 + (std::max)(rows, model.group()) + model.group() + (reads_keys ? model.head_dim : 0);
+  static byte_count bytes(const shape& model, index_t tokens, bool reads_keys) {
+    const index_t floats = 1 + 2 * model.group() + (reads_keys ? model.head_dim : 0);
     return tokens * static_cast<byte_count>(static_cast<std::size_t>(floats) * sizeof(float) + 2 * sizeof(index_t));
   }
 
   /// Working memory for the sums of one query head of the group.  [tokens]
   view<float> sums(index_t head, index_t tokens) { return {sums_.data() + std::int64_t{head} * tokens_, {tokens}}; }
-  /// Those of the whole group, from slot `begin` on.  [group, tokens - begin]
-  view<const float, 2> all_sums(index_t group, index_t tokens, index_t begin = 0) const {
-    return {sums_.data() + begin, {group, tokens - begin}, {tokens_, 1}};
+  /// Those of the whole group.  [group, tokens]
+  view<const float, 2> all_sums(index_t group, index_t tokens) const {
+    return {sums_.data(), {group, tokens}, {tokens_, 1}};
   }
   /// Working memory for the slots that a KV lane keeps.
   view<index_t> kept(index_t count) { return {kept_.data(), {count}}; }
@@ -87,45 +74,26 @@ class observation {
   /// @param queries  [group, head_dim]  rotated
   /// @param scale    of the logits
   /// @param hook     what the model does to them, for the group's heads at the token's position
-  /// @param begin    the first slot that holds a token; nothing is added to those before it
   /// @pre   context <= 2^22
-  /// @tparam Join  how a share joins what there is: `added`, or `greatest`
   /// @cost  reads the keys of the context once for each four queries; an exponential and 2 * head_dim flops for each
-  template <class Join = added, class Lane>
+  template <class Lane>
   void add(const Lane& kv_lane, view<const float, 2> queries, index_t context, float scale,
-           const model_logits& hook = {}, index_t begin = 0) {
+           const model_logits& hook = {}) {
     const view<float, 2> weights(weights_.data(), {queries.extent(0), context}, {tokens_, 1});
-    for (index_t first = begin, last = 0; first < context; first = last) {
-      last = (std::min)(context, (first / page_tokens + 1) * page_tokens);
-      const index_t tokens = last - first;
+    for (index_t first = 0; first < context; first += page_tokens) {
+      const index_t tokens = (std::min)(page_tokens, context - first);
       const view<float, 2> of_page(&weights(0, first), {queries.extent(0), tokens}, {tokens_, 1});
       key_products(kv_lane, queries, first, of_page);
     }
     for (index_t g = 0; g < queries.extent(0); ++g) {
-      const view<float> of_head(&weights(g, begin), {context - begin});
-      const view<float> so_far = sums(g, context).slice(begin, context);
+      const view<float> of_head(&weights(g, 0), {context});
       if (hook.lane.plain()) {
-        add_shares<Join>(of_head, scale, so_far);
+        add_shares(of_head, scale, sums(g, context));
       } else {
-        scale_row(fastest_cpu_path(), hook, g, scale, of_head, begin);
-        add_shares<Join>(of_head, 1.0f, so_far);
+        scale_row(fastest_cpu_path(), hook, g, scale, of_head, 0);
+        add_shares(of_head, 1.0f, sums(g, context));
       }
     }
-  }
-
-  /// What the evictor rates the tokens at that compete; infinite are those that are pinned.  [scored]
-  /// Arguments as of `choose`.
-  /// @param begin  the slot of the first token
-  view<const float> rate(const any_evictor& evict, view<const float, 2> received, index_t queries,
-                         const pinned_tokens& pinned, const slot_map& slots, index_t begin = 0) {
-    const index_t tokens = received.extent(1);
-    kv_lane_attention seen{received, {}, tokens - evict.safe(tokens), queries};
-    if (evict.reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
-    evict.rate(seen, view<float>(importance_).slice(0, tokens));
-    for (index_t t = 0; pinned.any() && t < seen.scored; ++t) {
-      if (pinned.has_position(slots.position_of(begin + t))) at(importance_, t) = infinity;
-    }
-    return view<const float>(importance_).slice(0, seen.scored);
   }
 
   /// Slots that the KV lane keeps, ascending: sinks and last tokens in any case, the rest by what the evictor rates
@@ -141,26 +109,31 @@ class observation {
   /// @cost  what the evictor's `rate` costs, and O(n log n) for n tokens
   void choose(const any_evictor& evict, view<const float, 2> received, index_t queries, index_t first,
               view<index_t> kept, const pinned_tokens& pinned = {}, const slot_map& slots = {}) {
-    const view<const float> importance = rate(evict, received, queries, pinned, slots);
-    const index_t last = received.extent(1) - importance.size();
+    const index_t tokens = received.extent(1);
+    const index_t last = evict.safe(tokens);
+    kv_lane_attention seen{received, {}, tokens - last, queries};
+    if (evict.reads_keys) seen.keys = {keys_.data(), {tokens, head_dim_}};
+    evict.rate(seen, view<float>(importance_).slice(0, tokens));
     const index_t rated_end = kept.size() - last;
-    const index_t safe = (std::min)({first, importance.size(), rated_end});
-    const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(importance[t]); };
-    ranking best(importance.size(), key, view<index_t>(order_));
+    const index_t safe = (std::min)({first, seen.scored, rated_end});
+    for (index_t t = safe; pinned.any() && t < seen.scored; ++t) {
+      if (pinned.has_position(slots.position_of(t))) at(importance_, t) = infinity;
+    }
+    const auto key = [&](index_t t) { return t < safe ? not_eligible : order_key(at(importance_, t)); };
+    ranking best(seen.scored, key, view<index_t>(order_));
     index_t count = 0;
     while (count < safe) {
       kept[count] = count;
       ++count;
     }
     while (count < rated_end) kept[count++] = best.next();
-    for (index_t t = importance.size(); count < kept.size(); ++t) kept[count++] = t;
+    for (index_t t = seen.scored; count < kept.size(); ++t) kept[count++] = t;
     std::sort(kept.begin(), kept.end());
   }
 
  private:
-  // sums joined with exp(scale * products - largest) / sum of that
+  // sums += exp(scale * products - largest) / sum of that
   // @param weights  the products; overwritten
-  template <class Join>
   static void add_shares(view<float> weights, float scale, view<float> sums) {
     float largest = -infinity;
     on_fastest_path([&] {
@@ -189,7 +162,7 @@ class observation {
       const float sum = odd ? not_a_number : sum_of_units(units);
       const float* const weight = weights.data();
       float* const to = sums.data();
-      for (index_t t = 0; t < weights.size(); ++t) to[t] = Join::join(to[t], quotient(weight[t], sum));
+      for (index_t t = 0; t < weights.size(); ++t) to[t] += quotient(weight[t], sum);
     });
   }
 

@@ -51,10 +51,9 @@ void observe_queries(cache_core<Pool>& core, sequence_state& state, index_t laye
     std::copy_n(carried(core, state.received.committed, layer, head, before).data(), before, sums.data());
   }
   const float scale = core.limits.logit_scale(layer, kv_head, model.head_dim);
-  const index_t begin = state.first_slot(core.lane_of(layer, kv_head));
   const token_range heads{kv_head * model.group(), (kv_head + 1) * model.group()};
   for (index_t t = positions.first; t < positions.last && !core.policy.evict.updates_importance; ++t) {
-    memory.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t), begin);
+    memory.add(kv_lane, group_of(t), state.slot_end(t + 1), scale, core.logits_of(state, layer, heads, t));
   }
   for (index_t g = 0; core.policy.evict.updates_importance && g < model.group(); ++g) {
     observed_query observed;
@@ -189,7 +188,7 @@ void observe_chunk(cache_core<Pool>& core, planned_item& item, index_t layer, vi
 template <class Pool>
 void observe_prompt(cache_core<Pool>& core, planned_item& item, index_t layer, view<const float, 3> queries) {
   if (item.chooses) keep_for_choice(core, item, layer, queries[item.tokens - 1]);
-  if (core.sizes.kept == 0 || !core.donors.stores(layer) || core.policy.evict.per != scope::kv_head) return;
+  if (core.sizes.kept == 0 || !core.donors.stores(layer)) return;
   if (core.state_of(item).in_first_prompt()) {
     observe_chunk(core, item, layer, queries);
   } else {

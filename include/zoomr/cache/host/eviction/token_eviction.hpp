@@ -12,35 +12,24 @@
 
 namespace zoomr::inline v0::detail {
 
-/// move(from, to) for each of the ascending slots in `kept`, the i-th of which becomes slot `first` + i: in an order in
-/// which none is overwritten before it has moved. Those before some slot move to the back, and those after it to the
-/// front.
-template <class Move>
-void each_moved(view<const index_t> kept, index_t first, Move move) {
-  index_t back = 0;
-  while (back < kept.size() && kept[back] < first + back) ++back;
-  for (index_t i = back; i-- > 0;) move(kept[i], first + i);
-  for (index_t i = back; i < kept.size(); ++i) move(kept[i], first + i);
-}
-
-/// Moves the keys and values of the slots in `kept` together in one KV lane: in place, or to spare pages.
-/// @param kept   ascending slots. Those that stay are not written, since their pages may be shared
-/// @param first  the slot that the first of them becomes
+/// Moves the keys and values of the slots in `kept` to the front of one KV lane: in place, or to spare pages.
+/// @param kept  ascending slots: none moves to the back, so that in place none is overwritten before it has moved.
+///              Those that stay are not written, since their pages may be shared
 /// @throws error(storage) if pages do not come
 /// @cost  copies 2 * head_dim numbers for each slot that is kept
 template <class Pool>
 void move_kv_lane(cache_core<Pool>& core, const sequence_state& state, index_t layer, index_t kv_head,
-                  view<const index_t> kept, index_t first = 0) {
+                  view<const index_t> kept) {
   const auto from = core.kv_lane(state, layer, kv_head);
   const auto to =
       core.sizes.eviction_may_fail ? core.pool.kv_lane(core.donors.stored(layer), kv_head, core.room.pages()) : from;
-  each_moved(kept, first, [&](index_t before, index_t slot) {
-    if (before == slot && !core.sizes.eviction_may_fail) return;
-    const auto* key = from.key(before);
+  for (index_t slot = 0; slot < kept.size(); ++slot) {
+    if (kept[slot] == slot && !core.sizes.eviction_may_fail) continue;
+    const auto* key = from.key(kept[slot]);
     auto* goal = to.writable_key(slot);
-    copy_row(key, before, goal, slot, core.sizes.model.head_dim);
-    copy_value(from, key, before, to, goal, slot);
-  });
+    copy_row(key, kept[slot], goal, slot, core.sizes.model.head_dim);
+    copy_value(from, key, kept[slot], to, goal, slot);
+  }
 }
 
 /// Moves the sums of the slots in `kept` to the front, for each query head of one KV lane.
@@ -92,30 +81,20 @@ void evict_after_prefill(cache_core<Pool>& core, sequence_state& state) {
   if (state.kept_each.pending > 0) compacted(core, state, state.kept_each.pending);
 }
 
-/// One KV lane keeps the slots of `kept`, ascending, and nothing else.
-/// @param first  slots at the front that hold nothing from now on
-template <class Pool>
-void keep_slots(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, view<const index_t> kept,
-                index_t first = 0) {
-  const index_t kv_lane = core.lane_of(layer, kv_head);
-  const slot_map before = state.slots_of(kv_lane);
-  move_kv_lane(core, state, layer, kv_head, kept, first);
-  move_sums(core, state.received.pending, layer, kv_head, kept);
-  const view<index_t> positions = state.kept_positions(kv_lane, first + kept.size());
-  each_moved(kept, first, [&](index_t from, index_t slot) { positions[slot] = before.position_of(from); });
-  std::fill_n(positions.data(), first, -1);
-}
-
 /// One KV lane evicts what the `queries` queries just observed in `memory` attend least; `kept` slots are left.
 template <class Pool>
 void evict_tokens(cache_core<Pool>& core, sequence_state& state, index_t layer, index_t kv_head, index_t kept,
                   index_t queries, const pinned_tokens& pins, observation& memory) {
   const shape& model = core.sizes.model;
+  const index_t kv_lane = core.lane_of(layer, kv_head);
+  const slot_map before = state.slots_of(kv_lane);
   const view<index_t> slots = memory.kept(kept);
   memory.choose(core.policy.evict, memory.all_sums(model.group(), state.slots()), queries,
-                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pins,
-                state.slots_of(core.lane_of(layer, kv_head)));
-  keep_slots(core, state, layer, kv_head, slots);
+                (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks), slots, pins, before);
+  move_kv_lane(core, state, layer, kv_head, slots);
+  move_sums(core, state.received.pending, layer, kv_head, slots);
+  const view<index_t> positions = state.kept_positions(kv_lane, kept);  // in place: no slot moves to the back
+  for (index_t slot = 0; slot < kept; ++slot) positions[slot] = before.position_of(slots[slot]);
 }
 
 /// Queries were observed, and each KV lane has `kept` tokens left, which is all if none was evicted.
@@ -167,98 +146,6 @@ void take_pending_sums(cache_core<Pool>& core, sequence_state& state, index_t la
   }
 }
 
-/// The queries at a position of the prompt whose last chunk is committed, of those that eviction observes.
-/// @return  [heads, head_dim]  of the layer, or where voters alone are remembered theirs, of all layers
-template <class Pool>
-view<const float, 2> prompt_queries_at(cache_core<Pool>& core, sequence_state& state, const planned_item& item,
-                                       index_t position, index_t layer) {
-  if (position < item.first) return view<const float, 2>(state.last_queries.at(position, 0, layer));
-  const index_t remembered_from = state.tokens() - (std::min)(item.tokens, core.sizes.remembered);
-  return view<const float, 2>(core.prompt_queries.at(item.remembered + position - remembered_from, 0, layer));
-}
-
-/// At the end of a prompt, whose tokens are committed: all KV lanes keep the tokens that voters find by its last
-/// queries.
-/// @throws error(storage) if pages do not come; `core.room` undoes it
-/// @return true if tokens were evicted
-template <class Pool>
-bool evict_by_voters(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
-  const index_t held = state.slots(), end = state.tokens();
-  const index_t kept = item.prompt_ends ? kept_after_prompt(core.policy, state, end) : held;
-  if (kept >= held) return false;
-  const shape& stored = core.sizes.stored;
-  const token_range positions{observed_from(core.policy, state.last_prompt_begin(), end), end};
-  const index_t pinned = (std::max)(state.pinned(core.policy.zone), core.policy.zone.sinks);
-  core.room.begin(state);
-  observation& memory = core.of_thread[0].observed;
-  const view<float> shares = memory.sums(0, held), importance = memory.sums(1, held);
-  std::fill(importance.begin(), importance.end(), 0.0f);
-  for (const voter_table::kv_lane& read : core.voters.kv_lanes()) {
-    const auto kv_lane = core.kv_lane(state, read.layer, read.kv_head);
-    const float scale = core.limits.logit_scale(read.layer, read.kv_head, core.sizes.model.head_dim);
-    for (index_t i = 0; i < static_cast<index_t>(read.heads.size()); ++i) {
-      const index_t voter = read.first + i, head = read.heads[static_cast<std::size_t>(i)];
-      std::fill(shares.begin(), shares.end(), 0.0f);
-      for (index_t t = positions.first; t < positions.last; ++t) {
-        memory.add<greatest>(kv_lane, prompt_queries_at(core, state, item, t, 0).slice(voter, voter + 1),
-                             state.slot_end(t + 1), scale, core.logits_of(state, read.layer, {head, head + 1}, t));
-      }
-      const float weight = core.voters.weights()[voter];
-      for (index_t slot = 0; slot < held; ++slot) importance[slot] = fused(weight, shares[slot], importance[slot]);
-    }
-  }
-  const view<index_t> slots = memory.kept(kept);
-  memory.choose(core.policy.evict, {importance.data(), {1, held}}, positions.size(), pinned, slots,
-                pinned_tokens(state), state.slots_of(0));
-  const executor workers = core.threads_for(std::int64_t{kept} * stored.layers);
-  for_each_piece(workers, stored.kv_lanes(), [&](index_t kv_lane, index_t) {
-    keep_slots(core, state, core.donors.layer_of(kv_lane / stored.kv_heads), kv_lane % stored.kv_heads, slots);
-  });
-  observed(core, state, kept);
-  return true;
-}
-
-/// At the end of a prompt, whose tokens are committed: the KV heads of each layer share out what they keep together.
-/// @throws error(storage) if pages do not come; `core.room` undoes it
-/// @return true if tokens were evicted
-template <class Pool>
-bool evict_by_layers(cache_core<Pool>& core, sequence_state& state, const planned_item& item) {
-  const index_t held = state.slots(), end = state.tokens();
-  const index_t kept = item.prompt_ends ? kept_after_prompt(core.policy, state, end) : held;
-  if (kept >= held) return false;
-  const any_evictor& evict = core.policy.evict;
-  const shape& stored = core.sizes.stored;
-  const token_range positions{observed_from(core.policy, state.last_prompt_begin(), end), end};
-  const pinned_tokens pins(state);
-  core.room.begin(state);
-  const executor workers = core.threads_for(std::int64_t{positions.size()} * held);
-  for (index_t of_stored = 0; of_stored < stored.layers; ++of_stored) {
-    const index_t layer = core.donors.layer_of(of_stored);
-    for_each_piece(workers, stored.kv_heads, [&](index_t kv_head, index_t thread) {
-      observation& memory = core.of_thread[thread].observed;
-      const slot_map slots = state.slots_of(core.lane_of(layer, kv_head));
-      const index_t begin = slots.slot_of(0);
-      observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
-                      [&](index_t t) { return prompt_queries_at(core, state, item, t, layer); });
-      const auto rated = memory.rate(evict, memory.all_sums(core.sizes.model.group(), held, begin), positions.size(),
-                                     pins, slots, begin);
-      const index_t sinks = (std::min)(core.policy.zone.sinks, rated.size());
-      const view<float> importance = core.budgets.lane(kv_head, {begin, held - begin, sinks, rated.size()});
-      std::copy(rated.begin(), rated.end(), importance.begin());
-    });
-    core.budgets.choose(of_stored, evict.fewest(held), std::int64_t{kept} * stored.kv_heads);
-  }
-  const index_t most = core.budgets.most();
-  for_each_piece(workers, stored.kv_lanes(), [&](index_t kv_lane, index_t) {
-    const view<const index_t> slots = core.budgets.slots(kv_lane);
-    keep_slots(core, state, core.donors.layer_of(kv_lane / stored.kv_heads), kv_lane % stored.kv_heads, slots,
-               most - slots.size());
-  });
-  state.observed_end = state.tokens();
-  compacted(core, state, most);
-  return true;
-}
-
 /// Commits what the queries of a chunk of a later prompt, whose tokens are committed, lead to: sums change where they
 /// are carried, and at the prompt's end tokens are evicted. What is observed then, unless it is summed, are the last
 /// queries of the prompt.
@@ -272,6 +159,11 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
   const shape& stored = core.sizes.stored;
   if (!carries && kept >= held) return false;
   const token_range positions{observed_from(core.policy, state.last_prompt_begin(), end), end};
+  const index_t remembered_from = end - (std::min)(item.tokens, core.sizes.remembered);
+  const auto query = [&](index_t t, index_t layer) {
+    if (t < item.first) return view<const float, 2>(state.last_queries.at(t, 0, layer));
+    return view<const float, 2>(core.prompt_queries.at(item.remembered + t - remembered_from, 0, layer));
+  };
   const pinned_tokens pins = kept < held ? pinned_tokens(state) : pinned_tokens();
   core.room.begin(state);
   const executor workers = core.threads_for(std::int64_t{positions.size()} * held * stored.layers);
@@ -282,7 +174,7 @@ bool evict_after_later_prompt(cache_core<Pool>& core, sequence_state& state, con
       take_pending_sums(core, state, layer, kv_head, memory);
     } else {
       observe_queries(core, state, layer, kv_head, positions, state.received.pending, memory,
-                      [&](index_t t) { return prompt_queries_at(core, state, item, t, layer); });
+                      [&](index_t t) { return query(t, layer); });
     }
     evict_tokens(core, state, layer, kv_head, kept, positions.size(), pins, memory);
   });
