@@ -62,7 +62,7 @@ struct job {
       if (memory.size() < size) memory.resize(size);
       for (std::size_t r = first; r < last; ++r)
         zoomr::detail::widen(zoomr::fastest_cpu_path(), rows + r * columns, 1.0f,
-                             {memory.data() + (r - first) * columns, {static_cast<zoomr::index_t>(columns)}});
+                             {memory.data() + (r - first) * columns, {static_cast<index_t>(columns)}});
       wide = memory.data();
     }
     const auto k = static_cast<int>(columns);
@@ -89,7 +89,7 @@ void multiply(const float* x, std::size_t tokens, const matrix& w, const zoomr::
   };
   const auto multiply_all = [&](const auto& numbers) {
     zoomr::detail::for_each_piece(
-        worth ? threads : zoomr::executor{}, static_cast<zoomr::index_t>(pieces),
+        worth ? threads : zoomr::executor{}, static_cast<index_t>(pieces),
         [&](zoomr::index_t i, zoomr::index_t) { multiply_piece(numbers.data(), static_cast<std::size_t>(i) * piece); });
   };
   std::visit(multiply_all, w.numbers);

@@ -9,6 +9,7 @@
 
 #include <cache/support/driving.hpp>
 #include <support/device_memory.hpp>
+#include <support/sentence_of.hpp>
 
 #include <algorithm>   // std::copy, std::transform
 #include <functional>  // std::function
@@ -29,17 +30,6 @@ inline std::vector<float> numbers(const shape& of, role what, view<const token_i
     }
   }
   return made;
-}
-
-/// The sentence of the precondition that `change` breaks; empty if it breaks none.
-template <class Change>
-std::string mistake_of(Change change) {
-  try {
-    change();
-  } catch (const zoomr::precondition_error& broken) {
-    return broken.what();
-  }
-  return {};
 }
 
 /// How the pages of tiered caches that are made from now on come.

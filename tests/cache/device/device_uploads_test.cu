@@ -54,16 +54,6 @@ struct ahead {
   }
 };
 
-template <class Call>
-std::string refused(Call call) {
-  try {
-    call();
-  } catch (const zoomr::precondition_error& problem) {
-    return problem.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("tables of config.logits may go as soon as the cache is made") {
@@ -98,7 +88,7 @@ TEST_CASE("tables must be uploaded before a capture, not by it, and a step that 
   of.whole_step(true);
   {
     auto step = of.begin(false, true);  // a graph may have made all calls
-    CHECK(refused([&] { step.commit(2, of.on); }).find("the device was not told of this pass") != std::string::npos);
+    CHECK(mistake_of([&] { step.commit(2, of.on); }).find("the device was not told of this pass") != std::string::npos);
     CHECK(of.cache.tokens(of.seq) == 2);
     step.commit(0, of.on);  // of a step that is evicted nothing need be known
   }
@@ -106,15 +96,15 @@ TEST_CASE("tables must be uploaded before a capture, not by it, and a step that 
   {
     auto step = of.begin(false, true);
     graph.begin(of.on);
-    CHECK(refused([&] { step.start(of.on); }).find("call upload before the capture") != std::string::npos);
-    CHECK(refused([&] { step.upload(of.on); }).find("call upload before the capture") != std::string::npos);
+    CHECK(mistake_of([&] { step.start(of.on); }).find("call upload before the capture") != std::string::npos);
+    CHECK(mistake_of([&] { step.upload(of.on); }).find("call upload before the capture") != std::string::npos);
     graph.end(of.on);
     step.upload(of.on);
     step.upload(of.on);  // once is enough
     stream_graph whole;
     whole.begin(of.on);
     of.enqueue(step);
-    CHECK(refused([&] { step.commit(2, of.on); }) == "zoomr: commit: a commit is not part of a graph");
+    CHECK(mistake_of([&] { step.commit(2, of.on); }) == "zoomr: commit: a commit is not part of a graph");
     whole.end(of.on);
     whole.launch(of.on);
     step.commit(2, of.on);
@@ -132,7 +122,7 @@ TEST_CASE("a cache belongs to the device that was current when it was made, and 
   const std::string other = ": the cache was made on device 0, device 1 is current: call cudaSetDevice before";
   const auto on_other = [&](auto call) {
     simt::device_number = 1;
-    const std::string sentence = refused(call);
+    const std::string sentence = mistake_of(call);
     simt::device_number = 0;
     return sentence;
   };

@@ -3,6 +3,7 @@
 #include <cache/support/driving.hpp>
 #include <cache/support/saved_bytes.hpp>
 #include <cache/support/small_policies.hpp>
+#include <support/sentence_of.hpp>
 
 #include <doctest/doctest.h>
 
@@ -16,17 +17,6 @@ using zoomr::sequence;
 using zoomr::step_item;
 
 constexpr shape model{2, 4, 2, 8};
-
-/// The sentence of the precondition that `change` breaks; empty if it breaks none.
-template <class Change>
-std::string mistake(Change change) {
-  try {
-    change();
-  } catch (const zoomr::precondition_error& broken) {
-    return broken.what();
-  }
-  return {};
-}
 
 /// What a step of `tokens` tokens is given, and where its results go.
 struct numbers {
@@ -81,12 +71,12 @@ TEST_CASE("a layer appended twice stands for no other: the one that is missing i
     step.append(0, with.k(), with.k());
     step.append(0, with.k(), with.k());
     step.attend(0, with.q(), with.o());
-    CHECK(mistake([&] { step.commit(); }) ==
+    CHECK(mistake_of([&] { step.commit(); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
-    CHECK(mistake([&] { step.needs_second_pass(1); }) ==
+    CHECK(mistake_of([&] { step.needs_second_pass(1); }) ==
           "zoomr: needs_second_pass: tokens of item 0 are accepted, but layer 1 of 2 was not appended");
     step.append(1, with.k(), with.k());
-    CHECK(mistake([&] { step.commit(); }) ==
+    CHECK(mistake_of([&] { step.commit(); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 1 of 2 was not attended (or, in the prompt, "
           "observed)");
     step.attend(1, with.q(), with.o());
@@ -106,9 +96,9 @@ TEST_CASE("of many layers too, the first one that is missing is named") {
       if (layer != missing) step.append(layer, with.k(), with.k()), step.attend(layer, with.q(), with.o());
     }
     const std::string named = "layer " + std::to_string(missing) + " of 130 was not appended";
-    CHECK(mistake([&] { step.commit(); }).find(named) != std::string::npos);
+    CHECK(mistake_of([&] { step.commit(); }).find(named) != std::string::npos);
     step.append(missing, with.k(), with.k()), step.attend(missing, with.q(), with.o());
-    CHECK(mistake([&] { step.commit(); }) == "");
+    CHECK(mistake_of([&] { step.commit(); }) == "");
   }
 }
 
@@ -117,14 +107,14 @@ TEST_CASE("a token is not attended before its own keys are there") {
   numbers with(1);
   {
     auto step = given.cache.begin(given.seq, given.one);
-    CHECK(mistake([&] { step.attend(1, with.q(), with.o()); }) ==
+    CHECK(mistake_of([&] { step.attend(1, with.q(), with.o()); }) ==
           "zoomr: attend: append the keys of layer 1 before, in the same pass");
     step.append(0, with.k(), with.k());
-    CHECK(mistake([&] { step.attend(1, with.q(), with.o()); }) != "");
+    CHECK(mistake_of([&] { step.attend(1, with.q(), with.o()); }) != "");
     CHECK(with.out == std::vector<float>(with.out.size()));
   }
   auto prompt = given.cache.begin(given.cache.open(), given.one);
-  CHECK(mistake([&] { prompt.observe(0, with.q()); }) ==
+  CHECK(mistake_of([&] { prompt.observe(0, with.q()); }) ==
         "zoomr: observe: append the keys of layer 0 before, in the same pass");
 }
 
@@ -138,10 +128,10 @@ TEST_CASE("keys may be appended again until they are attended, and queries are s
     step.append(layer, wrong.k(), wrong.k());
     step.append(layer, with.k(), with.k());
     step.attend(layer, with.q(), with.o());
-    CHECK(mistake([&] { step.append(layer, wrong.k(), wrong.k()); }) ==
+    CHECK(mistake_of([&] { step.append(layer, wrong.k(), wrong.k()); }) ==
           "zoomr: append: layer " + std::to_string(layer) +
               " was attended or observed in this pass, so that its keys cannot change");
-    CHECK(mistake([&] { step.attend(layer, with.q(), with.o()); }) ==
+    CHECK(mistake_of([&] { step.attend(layer, with.q(), with.o()); }) ==
           "zoomr: attend: layer " + std::to_string(layer) +
               " was attended or observed in this pass already; a layer of the model that shares its keys is one of its "
               "own, with a donor in config.donors");
@@ -152,7 +142,7 @@ TEST_CASE("keys may be appended again until they are attended, and queries are s
   auto prompt = twice.cache.begin(twice.cache.open(), twice.one);
   prompt.append(0, with.k(), with.k());
   prompt.observe(0, with.q());
-  CHECK(mistake([&] { prompt.attend(0, with.q(), with.o()); }) != "");
+  CHECK(mistake_of([&] { prompt.attend(0, with.q(), with.o()); }) != "");
 }
 
 TEST_CASE("the second pass needs all its layers, and what is not accepted needs none") {
@@ -163,20 +153,21 @@ TEST_CASE("the second pass needs all its layers, and what is not accepted needs 
     REQUIRE(step.passes() == 2);
     whole_pass(step, with);
     REQUIRE(step.needs_second_pass(1));
-    CHECK(mistake([&] { step.commit(1); }) ==
+    CHECK(mistake_of([&] { step.commit(1); }) ==
           "zoomr: commit: tokens of item 0 are accepted, but layer 0 of 2 was not appended");
     step.append(0, with.k(), with.k());
     step.attend(0, with.q(), with.o());
-    CHECK(mistake([&] { step.commit(1); }).find("layer 1 of 2") != std::string::npos);
-    CHECK(mistake([&] { step.needs_second_pass(-1); }).find("-1 tokens of item 0 are accepted") != std::string::npos);
+    CHECK(mistake_of([&] { step.commit(1); }).find("layer 1 of 2") != std::string::npos);
+    CHECK(mistake_of([&] { step.needs_second_pass(-1); }).find("-1 tokens of item 0 are accepted") !=
+          std::string::npos);
     CHECK(!step.needs_second_pass(1));  // there is no third
   }
   {
     auto step = given.cache.begin(given.seq, given.delimiter);
-    CHECK(mistake([&] { step.needs_second_pass(1); }).find("layer 0 of 2 was not appended") != std::string::npos);
+    CHECK(mistake_of([&] { step.needs_second_pass(1); }).find("layer 0 of 2 was not appended") != std::string::npos);
     CHECK(!step.needs_second_pass(0));
     whole_pass(step, with);
-    CHECK(mistake([&] { step.commit(1); }) ==
+    CHECK(mistake_of([&] { step.commit(1); }) ==
           "zoomr: commit: `needs_second_pass` was told that 0 tokens of item 0 are accepted, not 1");
     step.commit(0);
   }
@@ -199,11 +190,11 @@ TEST_CASE(
   };
   write(given.cache, given.seq, given.one);
   CHECK(given.cache.tokens(given.seq) == 13);
-  CHECK(mistake([&] { write(sums.cache, sums.seq, sums.one); }).find("layer 0 of 2 was not attended") !=
+  CHECK(mistake_of([&] { write(sums.cache, sums.seq, sums.one); }).find("layer 0 of 2 was not attended") !=
         std::string::npos);
   after_prompt chooses(small::zoomr_one_pass);
   write(chooses.cache, chooses.seq, chooses.one);
-  CHECK(mistake([&] { write(chooses.cache, chooses.seq, chooses.delimiter); }) != "");
+  CHECK(mistake_of([&] { write(chooses.cache, chooses.seq, chooses.delimiter); }) != "");
 }
 
 TEST_CASE("of several items, those of which tokens are accepted need their layers") {
@@ -213,9 +204,9 @@ TEST_CASE("of several items, those of which tokens are accepted need their layer
   const step_item items[] = {{given.seq, given.one}, {other, given.one, true}};
   auto step = given.cache.begin(view<const step_item>(items, {2}));
   step.append(0, with.k(), with.k());
-  CHECK(mistake([&] { step.commit(); }).find("tokens of item 0 are accepted, but layer 1") != std::string::npos);
+  CHECK(mistake_of([&] { step.commit(); }).find("tokens of item 0 are accepted, but layer 1") != std::string::npos);
   const index_t second[] = {0, 1}, none[] = {0, 0};
-  CHECK(mistake([&] { step.commit(view<const index_t>(second, {2})); }).find("item 1") != std::string::npos);
+  CHECK(mistake_of([&] { step.commit(view<const index_t>(second, {2})); }).find("item 1") != std::string::npos);
   step.commit(view<const index_t>(none, {2}));
   const index_t before = given.cache.tokens(given.seq);
   auto every_token = given.cache.begin(view<const step_item>(items, {2}));
@@ -223,7 +214,7 @@ TEST_CASE("of several items, those of which tokens are accepted need their layer
   every_token.commit();
   CHECK(given.cache.tokens(given.seq) == before + 1);
   CHECK(given.cache.tokens(other) == 1);
-  CHECK(mistake([&] { every_token.commit(); }) == "zoomr: the step is over: begin another one");
+  CHECK(mistake_of([&] { every_token.commit(); }) == "zoomr: the step is over: begin another one");
 }
 
 TEST_CASE("shapes that do not fit are both told") {
@@ -231,51 +222,54 @@ TEST_CASE("shapes that do not fit are both told") {
   numbers four(4), three(3);
   const std::vector<token_id> ids(4, plain_id);
   auto step = given.cache.begin(given.seq, ids);
-  CHECK(mistake([&] { step.append(0, three.k(), four.k()); }) == "zoomr: append: keys are [3, 2, 8], wanted [4, 2, 8]");
-  CHECK(mistake([&] { step.append(0, four.k(), four.q()); }) ==
+  CHECK(mistake_of([&] { step.append(0, three.k(), four.k()); }) ==
+        "zoomr: append: keys are [3, 2, 8], wanted [4, 2, 8]");
+  CHECK(mistake_of([&] { step.append(0, four.k(), four.q()); }) ==
         "zoomr: append: values are [4, 4, 8], wanted [4, 2, 8]");
   step.append(0, four.k(), four.k());
-  CHECK(mistake([&] { step.attend(0, three.q(), four.o()); }) ==
+  CHECK(mistake_of([&] { step.attend(0, three.q(), four.o()); }) ==
         "zoomr: attend: queries are [3, 4, 8], wanted [4, 4, 8]");
-  CHECK(mistake([&] { step.attend(0, four.q(), three.o()); }) == "zoomr: attend: out is [3, 4, 8], wanted [4, 4, 8]");
-  CHECK(mistake([&] {
+  CHECK(mistake_of([&] { step.attend(0, four.q(), three.o()); }) ==
+        "zoomr: attend: out is [3, 4, 8], wanted [4, 4, 8]");
+  CHECK(mistake_of([&] {
           step.attend(0, four.q(), four.o(), view<float, 2>(three.out.data(), {3, 4}));
         }) == "zoomr: attend: lse is [3, 4], wanted [4, 4]");
   const view<const float, 3> with_gaps(four.queries.data(), {4, 4, 8}, {1, 1, 4});
-  CHECK(mistake([&] { step.attend(0, with_gaps, four.o()); }) ==
+  CHECK(mistake_of([&] { step.attend(0, with_gaps, four.o()); }) ==
         "zoomr: attend: queries are [4, 4, 8], wanted [4, 4, 8] with a last dimension that has no gaps");
-  CHECK(mistake([&] { step.append(2, four.k(), four.k()); }) == "zoomr: append: there is no layer 2, the model has 2");
-  CHECK(mistake([&] { step.taken(1); }) == "zoomr: the step has no item 1, it has 1");
-  CHECK(mistake([&] { step.commit(5); }) == "zoomr: commit: 5 tokens of item 0 are accepted, wanted 0 ... 4");
+  CHECK(mistake_of([&] { step.append(2, four.k(), four.k()); }) ==
+        "zoomr: append: there is no layer 2, the model has 2");
+  CHECK(mistake_of([&] { step.taken(1); }) == "zoomr: the step has no item 1, it has 1");
+  CHECK(mistake_of([&] { step.commit(5); }) == "zoomr: commit: 5 tokens of item 0 are accepted, wanted 0 ... 4");
 }
 
 TEST_CASE("KV heads, layers and rows of a selection that there are not are refused") {
   after_prompt given(small::full);
   CHECK(given.cache.slots_of(given.seq, 1, 1).position_of(11) == 11);
   for (const auto& [layer, kv_head] : {std::array{-1, 0}, {2, 0}, {0, -1}, {0, 2}}) {
-    CHECK(mistake([&, layer = layer, kv_head = kv_head] { given.cache.slots_of(given.seq, layer, kv_head); }) ==
+    CHECK(mistake_of([&, layer = layer, kv_head = kv_head] { given.cache.slots_of(given.seq, layer, kv_head); }) ==
           "zoomr: there is no KV head " + std::to_string(kv_head) + " in a layer " + std::to_string(layer));
   }
   CHECK(given.cache.selection_rows() == 0);
-  CHECK(mistake([&] { given.cache.selected(given.seq, 0); }) == "zoomr: selected: there is no such row");
-  CHECK(mistake([&] { given.cache.selected(given.seq, -1); }) == "zoomr: selected: there is no such row");
+  CHECK(mistake_of([&] { given.cache.selected(given.seq, 0); }) == "zoomr: selected: there is no such row");
+  CHECK(mistake_of([&] { given.cache.selected(given.seq, -1); }) == "zoomr: selected: there is no such row");
 }
 
 TEST_CASE("a sequence that was closed is refused, also where its place is taken again") {
   after_prompt given(small::full);
   const sequence old = given.seq;
   given.cache.close(old);
-  CHECK(mistake([&] { given.cache.tokens(old); }).find("sequence 0 is not open") != std::string::npos);
+  CHECK(mistake_of([&] { given.cache.tokens(old); }).find("sequence 0 is not open") != std::string::npos);
   const sequence next = given.cache.open();
   CHECK(next.id == old.id);
   CHECK(!(next == old));
   const std::string_view sentence = "zoomr: sequence 0 is not open: it was closed, and another may have its id since";
-  CHECK(mistake([&] { given.cache.tokens(old); }) == sentence);
-  CHECK(mistake([&] { given.cache.begin(old, given.one); }) == sentence);
-  CHECK(mistake([&] { given.cache.rollback(old, 0); }) == sentence);
-  CHECK(mistake([&] { given.cache.close(old); }) == sentence);
+  CHECK(mistake_of([&] { given.cache.tokens(old); }) == sentence);
+  CHECK(mistake_of([&] { given.cache.begin(old, given.one); }) == sentence);
+  CHECK(mistake_of([&] { given.cache.rollback(old, 0); }) == sentence);
+  CHECK(mistake_of([&] { given.cache.close(old); }) == sentence);
   CHECK(given.cache.tokens(next) == 0);
-  CHECK(mistake([&] { given.cache.tokens(sequence{2}); }) ==
+  CHECK(mistake_of([&] { given.cache.tokens(sequence{2}); }) ==
         "zoomr: sequence 2 is not open: config.max_sequences is 2");
 }
 
@@ -286,9 +280,9 @@ TEST_CASE("a token id needs a class, and a policy that reads classes a table of 
   zoomr::kv_cache cache(model, small::sentence_kv, limits);
   const sequence seq = cache.open();
   const std::vector<token_id> last{0, 2}, behind{0, 3}, negative{-7};
-  CHECK(mistake([&] { cache.begin(seq, behind); }) ==
+  CHECK(mistake_of([&] { cache.begin(seq, behind); }) ==
         "zoomr: begin: token id 3 has no class: config.classes has 3 entries, one for each id from 0 on");
-  CHECK(mistake([&] { cache.begin(seq, negative); }) == "zoomr: begin: token ids cannot be negative, but one is -7");
+  CHECK(mistake_of([&] { cache.begin(seq, negative); }) == "zoomr: begin: token ids cannot be negative, but one is -7");
   CHECK(cache.begin(seq, last).tokens() == 2);
   const std::vector<token_id> image{0, zoomr::no_class, zoomr::no_class, 2};
   CHECK(cache.begin(seq, image).tokens() == 4);
@@ -297,8 +291,8 @@ TEST_CASE("a token id needs a class, and a policy that reads classes a table of 
   const std::string_view sentence =
       "zoomr: config: classes is empty, but the policy's segments or choices depend on classes of tokens: give the "
       "token_class of each token id, or as many plain ones";
-  CHECK(mistake([&] { zoomr::kv_cache(model, small::sentence_kv, limits); }) == sentence);
-  CHECK(mistake([&] { zoomr::kv_cache(model, small::zoomr_mass, limits); }) == sentence);
+  CHECK(mistake_of([&] { zoomr::kv_cache(model, small::sentence_kv, limits); }) == sentence);
+  CHECK(mistake_of([&] { zoomr::kv_cache(model, small::zoomr_mass, limits); }) == sentence);
   CHECK(zoomr::kv_cache<std::remove_const_t<decltype(small::sentence_kv)>>::bytes(model, small::sentence_kv, limits)
             .total() > 0);  // the size needs no table
   zoomr::kv_cache no_classes(model, small::full, limits);
@@ -346,15 +340,15 @@ TEST_CASE("no token comes after the last model position, whatever has moved the 
   }
   const index_t tokens = given.cache.tokens(given.seq);
   REQUIRE(given.cache.model_position(given.seq, tokens) == most - 1);
-  CHECK(mistake([&] { step_of({}, 3); }) == ends_at(most + 1));
-  CHECK(mistake([&] { step_of({}, 12); }) == ends_at(most + 6));  // a draft has eight tokens
-  CHECK(mistake([&] { step_of({}, 12, true); }) == ends_at(most + 10));
-  CHECK(mistake([&] { step_of({}, 2); }) == "");
-  CHECK(mistake([&] { step_of({}, 1); }) == ends_at(most + 1));
+  CHECK(mistake_of([&] { step_of({}, 3); }) == ends_at(most + 1));
+  CHECK(mistake_of([&] { step_of({}, 12); }) == ends_at(most + 6));  // a draft has eight tokens
+  CHECK(mistake_of([&] { step_of({}, 12, true); }) == ends_at(most + 10));
+  CHECK(mistake_of([&] { step_of({}, 2); }) == "");
+  CHECK(mistake_of([&] { step_of({}, 1); }) == ends_at(most + 1));
   const saved_bytes bytes = saved(given.cache, given.seq);
   CHECK(goal.tokens(goal.load(memory_source(bytes))) == tokens + 2);
   given.cache.rollback(given.seq, tokens + 1);
-  CHECK(mistake([&] { step_of({}, 1); }) == "");
+  CHECK(mistake_of([&] { step_of({}, 1); }) == "");
 }
 
 TEST_CASE("spans that cannot be are refused, and nothing has changed") {
@@ -365,7 +359,7 @@ TEST_CASE("spans that cannot be are refused, and nothing has changed") {
     step_item item{opened.seq, view<const token_id>(ids)};
     item.prompt_begins = prompt, item.spans = view<const zoomr::token_span>(spans, {2});
     const index_t before = opened.cache.tokens(opened.seq);
-    const std::string sentence = mistake([&] { opened.cache.begin(view<const step_item>(&item, {1})); });
+    const std::string sentence = mistake_of([&] { opened.cache.begin(view<const step_item>(&item, {1})); });
     CHECK(opened.cache.tokens(opened.seq) == before);
     return sentence;
   };
@@ -411,12 +405,12 @@ TEST_CASE("a span that leaves an evictor too little room is refused, and nothing
   };
   using enum zoomr::span_role;
   pass({{{0, 6}}, {{9, 20}, question}}, true);  // of the sinks nothing counts twice; a question counts its zone
-  CHECK(mistake([&] { pass({{{1, 3}}, {{5, 7}}}, false); }) == too_many(21));
+  CHECK(mistake_of([&] { pass({{{1, 3}}, {{5, 7}}}, false); }) == too_many(21));
   CHECK(cache.tokens(seq) == 10);
-  CHECK(mistake([&] { pass({{{0, 10}, question}}, false); }) == "");
-  CHECK(mistake([&] { pass({{{7, 12}}}, false); }) == "");  // two are not in this item
+  CHECK(mistake_of([&] { pass({{{0, 10}, question}}, false); }) == "");
+  CHECK(mistake_of([&] { pass({{{7, 12}}}, false); }) == "");  // two are not in this item
   pass({{{1, 3}}, {{6, 7}}}, true);
-  CHECK(mistake([&] { pass({{{4, 5}}}, false); }) == too_many(21));
+  CHECK(mistake_of([&] { pass({{{4, 5}}}, false); }) == too_many(21));
   cache.rollback(seq, 12);
   pass({{{0, 2}}}, true);
   zoomr::kv_cache never(model, policy, limits_for(20));  // all tokens have room
@@ -442,7 +436,7 @@ TEST_CASE("a prompt that was never ended can be seen, and is told where it must 
   {
     const std::vector<token_id> draft(2, plain_id);
     auto step = cache.begin(seq, draft);
-    CHECK(mistake([&] { step.commit(1); }) ==
+    CHECK(mistake_of([&] { step.commit(1); }) ==
           "zoomr: commit: 1 tokens of item 0 are accepted, but of a prompt all 2 or none can be; `prompt_ends` has not "
           "been set yet");
   }

@@ -144,18 +144,14 @@ struct voter_launches : device_pass<Policy, T> {
   /// @pre   begin_kernel came before
   /// @cost  3 launches; over ranks 1 and an all-reduce more where a token chooses, else none
   void choose(stream_ref stream) const {
+    constexpr bool may_gather = may_share_choices<Policy, Ranks>();
+    const bool gathers = may_gather && core.gathered.voters > 0;
+    if (gathers && !may_choose()) return;
     device_arrays<Policy, T> a = arrays();
-    if constexpr (may_share_choices<Policy, Ranks>()) {
-      if (core.gathered.voters > 0) {
-        if (!may_choose()) return;
-        if (core.sizes.voting.voters > 0) share(a, stream);
-        gather(a, stream);
-        launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy,
-               a);
-        return;
-      }
+    if (!gathers || core.sizes.voting.voters > 0) share(a, stream);
+    if constexpr (may_gather) {
+      if (gathers) gather(a, stream);
     }
-    share(a, stream);
     launch({grid(deciding), dim3(choose_threads)}, stream, choose_by_voters_kernel<Policy, T>, core.kernel_policy, a);
   }
 
