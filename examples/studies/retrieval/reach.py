@@ -26,12 +26,12 @@ MODELS = {  # name: marks of notes
 }
 # task: what sizes are called, the option that names them, (size, tokens, share of the problems); the preset of voters
 TASKS = {
-    "keys": ("tokens", "--tokens", [(1000, 1000, 1), (2000, 2000, 1), (4000, 4000, 1), (8000, 8000, 0.4)],
+    "keys": ("tokens", "--tokens", [(1000, 1000, 1), (2000, 2000, 1), (4000, 4000, 0.3), (8000, 8000, 0.3)],
              "sentence_voters"),
-    "notes": ("notes", "--notes", [(12, 1100, 1), (24, 2150, 1), (48, 4300, 1), (96, 8600, 0.4)], "zoomr_voters"),
+    "notes": ("notes", "--notes", [(12, 1100, 1), (24, 2150, 1), (48, 4300, 0.3), (96, 8600, 0.3)], "zoomr_voters"),
 }
-ROUNDS = (12, 30, 60)
-CONTROLS = ["full", "oracle", "exact@256", "sentence_kv@256", "quest@256", "snapkv@256"]
+ROUNDS = (12, 60, 120, 200)
+CONTROLS = ["full", "oracle", "window@256", "exact@256", "sentence_kv@256", "sentence_box@256", "quest@256", "snapkv@256"]
 UNGATED = "+head_posterior.gate=off"
 
 
