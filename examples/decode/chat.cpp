@@ -14,6 +14,23 @@
 #include "utf8.hpp"
 
 namespace decode {
+namespace {
+
+/// A message's text: a string, or a list of parts as chat APIs have it, each on lines of its own.
+std::string content_of(const field& message) {
+  const field content = message.at("content");
+  if (!content.value().is_array()) return content.text();
+  std::string joined;
+  for (const field& part : content.elements()) {
+    const std::string& type = part.at("type").text();
+    if (type != "text") fail(part.where(), ".type is ", shown(type), "; known is text");
+    if (!joined.empty()) joined += '\n';
+    joined += part.at("text").text();
+  }
+  return joined;
+}
+
+}  // namespace
 
 std::vector<std::vector<chat_message>> read_messages(const std::string& file, std::size_t most_bytes) {
   using enum chat_role;
@@ -26,7 +43,7 @@ std::vector<std::vector<chat_message>> read_messages(const std::string& file, st
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string& name = list[i].at("role").text();
-    const std::string& content = list[i].at("content").text();
+    const std::string content = content_of(list[i]);
     const std::string where = list[i].where() + ".role";
     if ((bytes += content.size()) > most_bytes)
       fail(named(file), ": the messages have more than ", most_bytes,

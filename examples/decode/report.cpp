@@ -7,6 +7,14 @@
 #include "table.hpp"
 
 namespace decode {
+namespace {
+
+/// A mean over some choices; null of none.
+nlohmann::ordered_json if_any(std::int64_t choices, double mean) {
+  return choices > 0 ? nlohmann::ordered_json(mean) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
 
 nlohmann::ordered_json to_json(const run_report& run) {
   nlohmann::ordered_json out = {
@@ -25,9 +33,8 @@ nlohmann::ordered_json to_json(const run_report& run) {
         {"refreshes", run.stats.refreshes},
         {"zooms", run.stats.zooms},
         {"chosen", run.stats.chosen},
-        {"agreeability", run.stats.agreeability()},
-        {"entropy_bits",
-         run.stats.entropy_count > 0 ? nlohmann::ordered_json(run.stats.entropy()) : nlohmann::ordered_json(nullptr)},
+        {"agreeability", if_any(run.stats.agreeability_count, run.stats.agreeability())},
+        {"entropy_bits", if_any(run.stats.entropy_count, run.stats.entropy())},
         {"churn", run.stats.churn()},
         {"cpu_path", zoomr::statistics::cpu_path()},
         {"options", run.options}}}};

@@ -378,11 +378,12 @@ TEST_CASE("a file of messages is cut where answers are wanted, and refused where
   };
   const auto said = read(R"({"model": "x", "messages": [{"role": "system", "content": "s"},
     {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
-    {"role": "user", "content": "d", "name": "n"}]})");
+    {"role": "user", "content": [{"type": "text", "text": "d"}, {"type": "text", "text": "e"}], "name": "n"}]})");
   REQUIRE(said.size() == 2);
   CHECK(said[0].size() == 4);
   CHECK(said[0].back().content == "c");
   CHECK(said[1].size() == 1);
+  CHECK(said[1].back().content == "d\ne");
   const auto refused = [&](const std::string& text, const std::string& words) {
     return says(complaint([&] { read(text); }), words);
   };
@@ -392,6 +393,10 @@ TEST_CASE("a file of messages is cut where answers are wanted, and refused where
   CHECK(refused(R"([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}])", "[1].role is system"));
   CHECK(refused(R"([{"role": "tool", "content": "b"}])", "known are system, user and assistant"));
   CHECK(refused(R"([{"role": "user", "content": ["a"]}])", "content"));
+  CHECK(refused(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])",
+                R"([0].content[0].type is "image_url"; known is text)"));
+  CHECK(refused(R"([{"role": "user", "content": [{"type": "text"}]}])", R"([0].content[0]: "text" is missing)"));
+  CHECK(refused(R"([{"role": "user", "content": 1}])", "[0].content"));
   CHECK(refused(R"([{"role": "user", "content": ")" + std::string(101, 'a') + R"("}])", "more than 100 bytes"));
 }
 

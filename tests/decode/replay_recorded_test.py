@@ -59,7 +59,7 @@ class Recorded(unittest.TestCase):
                 self.assertGreater(ran["stats"]["tokens"], 200)
                 for name in ("prompt_tokens", "tokens", "refreshes", "zooms", "chosen"):
                     self.assertEqual(stats[name], ran["stats"][name], name)
-                share = stats["agreeability_sum"] / stats["agreeability_count"] if stats["agreeability_count"] else 0
+                share = stats["agreeability_sum"] / stats["agreeability_count"] if stats["agreeability_count"] else None
                 self.assertEqual(share, ran["stats"]["agreeability"])
                 self.assertEqual(stats["passes"], ran["passes"])
                 self.assertEqual(stats["attended_tokens_mean"], ran["attended_tokens_mean"])
