@@ -188,6 +188,14 @@ class Retrieval(unittest.TestCase):
         self.assertEqual(words["full", "words 3000"]["active"], 0)
         self.assertEqual(words["window@128", "words 3000"]["active"], 1)
 
+    def test_a_policy_whose_attention_adds_up_sees_the_queries_of_the_whole_prompt(self):
+        policies = ("full", "h2o@128")
+        both = self.rows("--tasks", "needle", "--policies", ",".join(policies), problems=1)
+        self.assertLess(both["h2o@128", "needle 1200"]["attended_tokens_mean"], 160)
+        for policy in policies:  # full: whose queries are kept changes nothing
+            self.assertEqual(self.rows("--tasks", "needle", "--policies", policy, problems=1)[policy, "needle 1200"],
+                             both[policy, "needle 1200"])
+
     def test_questions_one_after_the_other_go_on_in_the_same_conversation(self):
         done = self.path("done")
         policies = "full,oracle,window@128,snapkv@128"

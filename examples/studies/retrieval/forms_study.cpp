@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forms_study.hpp"
 
-#include <algorithm>  // std::max, std::ranges::all_of, std::ranges::find
+#include <algorithm>  // std::max, std::ranges::all_of, std::ranges::any_of, std::ranges::find
 #include <iostream>   // std::cerr, std::cout
 #include <map>        // std::map
 #include <memory>     // std::make_unique, std::unique_ptr
@@ -219,9 +219,10 @@ class study {
       if (tokens > alike) alike = tokens, known = other.get();
     }
     // A question that is named scores by its queries, wherever it stands.
+    const bool every = given_.name_question || std::ranges::any_of(policies_, &contender::adds_up);
     using enum perplexity::prefill::kept_queries;
     auto prompt = std::make_unique<perplexity::prefill>(
-        on_.net, ids, [&](std::size_t tokens) { bar.at(tokens); }, given_.name_question ? all : last, known);
+        on_.net, ids, [&](std::size_t tokens) { bar.at(tokens); }, every ? all : last, known);
     const bool others_may_copy_more = ids.size() > alike + 2 * perplexity::prefill::chunk;
     return others_may_copy_more ? *passed_.emplace_back(std::move(prompt)) : *(prompt_ = std::move(prompt));
   }

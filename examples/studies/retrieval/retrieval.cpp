@@ -170,7 +170,12 @@ std::string name_of(const group& kind, std::size_t question) {
 class examination {
  public:
   examination(scene& on, const options& given, const std::vector<contender>& policies)
-      : on_(on), given_(given), policies_(policies), done_(on, on.label(), outcome_from) {}
+      : on_(on),
+        given_(given),
+        policies_(policies),
+        kept_(std::ranges::any_of(policies, &contender::adds_up) ? perplexity::prefill::kept_queries::all
+                                                                 : perplexity::prefill::kept_queries::last),
+        done_(on, on.label(), outcome_from) {}
 
   const outcome& find(const group& kind, std::size_t question, index_t number, const contender& policy) const {
     return *done_.find(name_of(kind, question), number, policy);
@@ -186,8 +191,7 @@ class examination {
     {
       progress bar(kind.name() + ", problem " + std::to_string(number), asked.prompt.size());
       prompt_ = std::make_unique<perplexity::prefill>(
-          on_.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); }, perplexity::prefill::kept_queries::last,
-          prompt_.get());
+          on_.net, asked.prompt, [&](std::size_t passed) { bar.at(passed); }, kept_, prompt_.get());
       for (const contender* one : left) writers.push_back(std::make_unique<writer>(on_, *one, *prompt_, papers));
     }
     for (std::size_t question = 0; question < papers.size(); ++question) {
@@ -234,6 +238,7 @@ class examination {
   scene& on_;
   const options& given_;
   const std::vector<contender>& policies_;
+  perplexity::prefill::kept_queries kept_;  // that some policy must see
   results<outcome> done_;
   std::unique_ptr<perplexity::prefill> prompt_;
 };
