@@ -221,7 +221,7 @@ answer attend(scene<T, Number>& s, const Rows& rows) {
   device_array<Number> queries(s.queries);
   device_array<Number> out(std::int64_t{s.tokens} * s.heads * Values::width, from_float<Number>(77.0f));
   device_array<float> lse(std::int64_t{s.tokens} * s.heads, 77.0f);
-  const std::int64_t states = std::int64_t{rows.count} * s.p.splits * Group * (Values::width + 2);
+  const std::int64_t states = std::int64_t{rows.count} * s.p.splits * Group * state_numbers(Values::width);
   device_array<float> partial(states, not_a_number);
   device_array<unsigned> arrived(std::int64_t{rows.count} * 16, 0u);
   const extents<3> wide{{s.tokens, s.heads, s.p.head_dim}}, of_out{{s.tokens, s.heads, Values::width}};

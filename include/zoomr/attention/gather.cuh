@@ -301,7 +301,7 @@ void gather_attend(const gather_task<T, Number, Rows, Logits, Layer>& task, inde
 /// either kind of warp, since tensor cores never take more head blocks.
 template <class T, index_t HeadDim, index_t Group, class Values = values_apart<HeadDim>>
 constexpr byte_count gather_workspace_bytes(index_t rows, index_t splits) {
-  const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * (Values::width + 2) : 0;
+  const byte_count states = splits > 1 ? byte_count{rows} * splits * Group * state_numbers(Values::width) : 0;
   return states * 4 + byte_count{rows} * gather_layout<T, HeadDim, Group, Values>::head_blocks * 4;
 }
 

@@ -15,6 +15,10 @@
 
 namespace zoomr::inline v0 {
 
+/// Numbers of a head's state in global memory: the sums, then maximum, sum of the weights, and two unused ones, which
+/// keep all states at 16 bytes.
+ZOOMR_HD constexpr index_t state_numbers(index_t value_width) { return value_width + 4; }
+
 /// What a launch of gather_attend works on. `Rows` is a device functor: `rows.at(i)` is an attending_row, `rows.count`
 /// how many there are. It is the kernel's argument: it owns nothing.
 template <class T, class Number, class Rows, class Logits, class Layer = stored_layer<T>>
@@ -29,7 +33,7 @@ struct gather_task {
   view<float, 2> lse;             // [tokens, heads]  natural; may be empty
   float key_scale = 1.0f;         // a key is what is stored times this
   float value_scale = 1.0f;
-  float* partial = nullptr;     // [rows, splits, group, value width + 2]  unused with one split
+  float* partial = nullptr;     // [rows, splits, group, state_numbers(value width)]  at 16 bytes; unused with one split
   unsigned* arrived = nullptr;  // [rows, head blocks]  zero before, and after
 };
 
@@ -114,17 +118,20 @@ struct gather_output {
     float out[4] = {};
   };
 
-  /// The states of some parts as one, in ascending order. `ends(i, 0)` is a part's maximum, `ends(i, 1)` its sum,
-  /// `numbers(i, j)` number j of its output.
+  /// The states of some parts as one, in ascending order. `ends(i)` is a part's maximum and its sum, `numbers(i)` four
+  /// numbers of its output.
   template <class Ends, class Numbers>
   __device__ static four_dims merged(index_t parts, Ends ends, Numbers numbers) {
     four_dims merged_state;
-    for (index_t i = 0; i < parts; ++i) merged_state.max = quick_max(merged_state.max, ends(i, 0));
+    for (index_t i = 0; i < parts; ++i) merged_state.max = quick_max(merged_state.max, ends(i).x);
     const float base = merged_state.max == -infinity ? 0.0f : merged_state.max;
     for (index_t i = 0; i < parts; ++i) {
-      const float scale = quick_exp2(ends(i, 0) - base);
-      merged_state.sum = fused(scale, ends(i, 1), merged_state.sum);
-      for (index_t j = 0; j < 4; ++j) merged_state.out[j] = fused(scale, numbers(i, j), merged_state.out[j]);
+      const float2 end = ends(i);
+      const float4 four = numbers(i);
+      const float scale = quick_exp2(end.x - base);
+      merged_state.sum = fused(scale, end.y, merged_state.sum);
+      const float out[] = {four.x, four.y, four.z, four.w};
+      for (index_t j = 0; j < 4; ++j) merged_state.out[j] = fused(scale, out[j], merged_state.out[j]);
     }
     return merged_state;
   }
@@ -133,10 +140,13 @@ struct gather_output {
   __device__ four_dims of_block(index_t head, index_t d) {
     return merged(
         layout::token_parts,
-        [&](index_t part, index_t end) { return static_cast<float>(shared.ends[2 * left_at(head, part) + end]); },
-        [&](index_t part, index_t j) {
+        [&](index_t part) {
+          const index_t at = 2 * left_at(head, part);
+          return make_float2(shared.ends[at], shared.ends[at + 1]);
+        },
+        [&](index_t part) {
           const uint4 four = shared.stages[(left_at(head, part) * width + d) / 4];
-          return bits_as<float>(j == 0 ? four.x : j == 1 ? four.y : j == 2 ? four.z : four.w);
+          return bits_as<float4>(four);
         });
   }
 
@@ -144,15 +154,15 @@ struct gather_output {
   __device__ four_dims of_splits(index_t head, index_t d) const {
     return merged(
         stretch.splits,
-        [&](index_t split, index_t end) { return load_shared_by_blocks(partial(split, head) + width + end); },
-        [&](index_t split, index_t j) { return load_shared_by_blocks(partial(split, head) + d + j); });
+        [&](index_t split) { return load_shared_by_blocks(reinterpret_cast<float2*>(partial(split, head) + width)); },
+        [&](index_t split) { return load_shared_by_blocks(reinterpret_cast<float4*>(partial(split, head) + d)); });
   }
 
-  /// Where a split of this row keeps its state of a head: [value width] numbers, maximum, sum.
+  /// Where a split of this row keeps its state of a head.
   __device__ float* partial(index_t split, index_t head) const {
     const std::int64_t state =
         (std::int64_t{blockIdx.x} * gridDim.y + split) * Group + head_block * layout::block_heads + head;
-    return task.partial + state * (width + 2);
+    return task.partial + state * state_numbers(width);
   }
 
   /// Adds a learned sink, a token whose value is zero.
@@ -182,10 +192,9 @@ struct gather_output {
   /// Keeps the same dimensions of this split's state for the block that comes last.
   __device__ void keep(index_t head, index_t d, const four_dims& state) const {
     float* to = partial(static_cast<index_t>(blockIdx.y), head);
-    for (index_t j = 0; j < 4; ++j) to[d + j] = state.out[j];
-    if (d != 0) return;
-    to[width] = state.max;
-    to[width + 1] = state.sum;
+    const float* out = state.out;
+    store_shared_by_blocks(reinterpret_cast<float4*>(to + d), make_float4(out[0], out[1], out[2], out[3]));
+    if (d == 0) store_shared_by_blocks(reinterpret_cast<float2*>(to + width), make_float2(state.max, state.sum));
   }
 
   /// body(head of the block, dimension), shared out over the threads, four dimensions at a time; only of heads that the

@@ -72,7 +72,14 @@ using simt::quick_exp2;
 using simt::quick_max;
 inline void wait_for_earlier_launches() {}
 inline void let_next_launch_begin() {}
-inline float load_shared_by_blocks(const float* from) { return *from; }
+template <class T>
+T load_shared_by_blocks(const T* from) {
+  return *from;
+}
+template <class T>
+void store_shared_by_blocks(T* to, const T& numbers) {
+  *to = numbers;
+}
 
 class early_kernel {};
 /// The shim has loaded all; it notes which kernels are said to be, for tests.
@@ -149,9 +156,17 @@ __device__ inline void let_next_launch_begin() {
 #endif
 }
 
-/// A number that another block has written, past this one's cache. The order of write and read is the callers': a fence
-/// and a counter, as in attention/gather_output.cuh.
-__device__ inline float load_shared_by_blocks(const float* from) { return __ldcg(from); }
+/// A number, or several as a float2 or float4, that another block has written, past this one's cache. The order of
+/// write and read is the callers': a fence and a counter, as in attention/gather_output.cuh.
+template <class T>
+__device__ T load_shared_by_blocks(const T* from) {
+  return __ldcg(from);
+}
+/// Writes it, past this block's cache too.
+template <class T>
+__device__ void store_shared_by_blocks(T* to, const T& numbers) {
+  __stcg(to, numbers);
+}
 
 /// 2^x to about 2^-22 of itself: for weights of attention. Scores use `exponential`, which has the same bits
 /// everywhere.

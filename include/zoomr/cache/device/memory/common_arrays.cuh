@@ -62,7 +62,7 @@ struct common_arrays {
   index_t* shared_before = nullptr;  // [layer_rows][decode_tokens][2 * most_ranges]
   unsigned* attending = nullptr;     // [layer_rows][decode_tokens][2 * most_ranges]
   attended_size* shared_read = nullptr;  // [layer_rows][decode_tokens]
-  float* partial = nullptr;              // [attending_heads][splits][value width + 2]
+  float* partial = nullptr;              // [attending_heads][splits][state_numbers(value width)]
   unsigned* arrived = nullptr;           // [attending_heads]
   float* sinks = nullptr;                // [layers][heads]  natural; nullptr: the model has none
   float* slopes = nullptr;               // [heads]  the same, of a bias by distance
@@ -107,7 +107,8 @@ struct common_arrays {
       left = from.take<index_t>(bounded_product({rows_of_tokens, cache.segments}));
     }
     partial = from.take<float>(
-        cache.splits > 1 ? bounded_product({cache.attending_heads(), cache.splits, model.value_width() + 2}) : 0);
+        cache.splits > 1 ? bounded_product({cache.attending_heads(), cache.splits, state_numbers(model.value_width())})
+                         : 0);
     arrived = from.take<unsigned>(cache.attending_heads());
     if (cache.has_sinks) sinks = from.take<float>(std::int64_t{model.layers} * model.heads);
     if (cache.has_slopes) slopes = from.take<float>(model.heads);
