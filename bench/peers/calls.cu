@@ -34,7 +34,7 @@ struct zoomr_attention {
   const void* queries;  // [sequences, kv_heads * group, 128]
   void* out;            // the same
   float* lse;           // [sequences, kv_heads * group]  natural
-  float* workspace;     // zoomr_workspace_bytes, zeroed once
+  float* workspace;     // zoomr_workspace_bytes at 16 bytes, zeroed once
   int splits;           // blocks for each sequence and KV head: zoomr_splits
 };
 
@@ -99,9 +99,10 @@ void attend(const zoomr_attention& wanted, stream_ref on) {
   task.queries = {static_cast<const bfloat16*>(wanted.queries), wide};
   task.out = {static_cast<bfloat16*>(wanted.out), wide};
   task.lse = {wanted.lse, {{wanted.sequences, wanted.kv_heads * Group}}};
-  // counters first: they must be zero before, and are after
-  task.arrived = reinterpret_cast<unsigned*>(wanted.workspace);
-  task.partial = wanted.workspace + std::int64_t{rows} * Group;
+  task.partial = wanted.workspace;
+  // counters last: they must be zero before, and are after
+  const std::int64_t states = std::int64_t{rows} * wanted.splits * Group;
+  task.arrived = reinterpret_cast<unsigned*>(wanted.workspace + states * zoomr::state_numbers(head_dim));
   zoomr::gather_attend<T, head_dim, Group>(task, wanted.splits, on);
 }
 
@@ -119,7 +120,7 @@ int zoomr_splits(int kv_heads, int sequences, int tokens) { return splits_for(kv
 
 long long zoomr_workspace_bytes(const zoomr_attention* wanted) {
   const long long readers = static_cast<long long>(wanted->sequences) * wanted->kv_heads * wanted->group;
-  return 4 * readers * (1 + static_cast<long long>(wanted->splits) * (head_dim + 2));
+  return 4 * readers * (1 + static_cast<long long>(wanted->splits) * zoomr::state_numbers(head_dim));
 }
 
 const char* zoomr_attend(const zoomr_attention* wanted, void* on) {

@@ -91,7 +91,7 @@ struct scratch {
     copies = from.take<T>(pages * page_numbers(kv_heads, head_dim));
     query = from.take<Number>(heads * head_dim);
     out = from.take<Number>(heads * head_dim);
-    partial = from.take<float>(heads * splits * (head_dim + 2));
+    partial = from.take<float>(heads * splits * state_numbers(head_dim));
     arrived = from.take<unsigned>(heads);
   }
 };
