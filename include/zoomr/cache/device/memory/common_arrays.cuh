@@ -2,6 +2,7 @@
 // L6. The part of a device cache's memory (layout.cuh) that depends on no policy.
 #pragma once
 
+#include <zoomr/attention/gather_output.cuh>
 #include <zoomr/attention/query_tile.cuh>
 #include <zoomr/cache/device/memory/sizes.cuh>
 #include <zoomr/cache/device/memory/table.cuh>
