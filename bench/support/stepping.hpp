@@ -24,7 +24,7 @@ void pass(Scene& scene, Step& step, mode how, index_t number) {
   const auto enqueue = [&] { scene.enqueue(step, number); };
   if (how == mode::eager) return enqueue();
   step.upload(the_stream());  // no part of a graph
-  if (!scene.captured[number]) scene.graphs[number].capture(enqueue);
+  if (!scene.captured[number]) scene.graphs[number].capture([&] { enqueue(), step.join(the_stream()); });
   scene.captured[number] = true;
   scene.graphs[number].launch();
 }

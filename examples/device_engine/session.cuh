@@ -218,12 +218,14 @@ class device_session : public decoder {
     step.start(net_.on());
     layers_of_step<Step> layers{step, *this, 0, decodes};
     net_.forward(layers, count);
+    step.join(net_.on());
   }
   template <class Step>
   void enqueue_second(Step& step) {
     step.restart(net_.on());
     layers_of_step<Step> layers{step, *this, 1, true};
     net_.forward(layers, 1);
+    step.join(net_.on());
   }
 
   device_model& net_;

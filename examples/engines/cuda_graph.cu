@@ -71,6 +71,7 @@ void enqueue(engine& by, cache_type::step_type& step, index_t tokens, bool again
   layers_of_step layers{step, on};
   by.net.forward(layers, tokens);
   device::copy_from_device(by.logits.get().data(), by.net.logits(), by.logits.get().size_bytes(), on);
+  step.join(on);  // what a policy of voters does beside the last of these: a graph ends with it
 }
 
 /// One step over the next tokens of the sequence. A prompt is enqueued as it is: each of its chunks is another one.

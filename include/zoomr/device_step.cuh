@@ -18,8 +18,8 @@ namespace zoomr::inline v0 {
 /// (cache/planning/step_layers.hpp). With `fixed` all calls of a pass are made, or none: then a graph has made them.
 ///
 /// For a graph: `upload`, which is never part of a graph; then capture `start`, `append` and `attend` of a step begun
-/// with `fixed`, and launch the graph for every later step between its `upload` and its `commit`. The second pass is a
-/// second graph, from `restart` on, with an `upload` of its own after `needs_second_pass`.
+/// with `fixed`, behind them `join`, and launch the graph for every later step between its `upload` and its `commit`.
+/// The second pass is a second graph, from `restart` on, with an `upload` of its own after `needs_second_pass`.
 /// @tparam Launcher  by which it enqueues: of one kind of cache, or of any
 template <class Launcher>
 class basic_device_step : public step_items<detail::any_device_core<typename Launcher::storage>> {
@@ -192,6 +192,16 @@ class basic_device_step : public step_items<detail::any_device_core<typename Lau
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
+  /// What is enqueued on `stream` from now on waits for what the step has left beside it: the choices of voters, which
+  /// go on from the last layer's `attend`, beside the engine's own work after it. `commit` does it. A capture calls it
+  /// before it ends, behind what may be beside; a policy that leaves nothing beside does nothing.
+  /// @cost  an event, or nothing
+  void join(stream_ref stream) {
+    expect_open();
+    core_->home.expect_current("join");
+    if (core_->beside) core_->beside->join(stream);
+  }
+
   /// Makes the first `accepted` tokens of each item part of its sequence; the others never were. The step is over.
   /// @param accepted  [items]  0 ... tokens(item), as given to `needs_second_pass`; of a prompt all tokens,
   ///                  or none
@@ -200,6 +210,7 @@ class basic_device_step : public step_items<detail::any_device_core<typename Lau
   void commit(view<const index_t> accepted, stream_ref stream) {
     expect_commit(accepted, queries_needed());
     expect_uploaded(accepted, stream);
+    join(stream);
     core_->listed[detail::step_table::commit].clear();
     for (index_t i = 0; i < base::items(); ++i) core_->commit_item(at(i), accepted[i]);
     const detail::device_counts listed = core_->listed[detail::step_table::commit].counts();

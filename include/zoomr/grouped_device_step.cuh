@@ -90,6 +90,11 @@ class grouped_device_step {
   }
   bool needs_second_pass(index_t accepted) { return needs_second_pass(view<const index_t>(&accepted, {1})); }
 
+  /// As of `device_step`, in each group.
+  void join(stream_ref stream) {
+    each([&](auto& in) { in.join(stream); });
+  }
+
   /// Makes the first `accepted` tokens of each item part of its sequence, in all groups. The step is over.
   void commit(view<const index_t> accepted, stream_ref stream) {
     each([&](auto& in) { in.expect_commit(accepted, in.queries_needed()), in.expect_uploaded(accepted, stream); });

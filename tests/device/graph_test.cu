@@ -147,6 +147,7 @@ std::vector<std::vector<float>> played(const Policy& policy, bool replayed) {
         if (!graphs[pass]) {
           graphs[pass].begin(with.on);
           with.enqueue(step, pass == 1);
+          step.join(with.on);
           graphs[pass].end(with.on);
         }
         graphs[pass].launch(with.on);

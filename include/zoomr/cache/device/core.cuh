@@ -45,7 +45,7 @@ struct any_device_core {
   step_table_values<table_lists> listed;      // of the step in progress
   step_table_values<device_table> on_device;  // where they go
   table_ring uploads;
-  std::optional<side_stream> beside;  // for what the next layer will read
+  std::optional<side_stream> beside;  // for what the next layer will read, and the choices of voters
   constant_copies constants;          // tables of the engine's, as they were given to the constructor
   home_device home;
 
@@ -238,6 +238,7 @@ struct device_core final : any_device_core<T> {
     if (sizes.in_engine) copy_engine_layers(*this, stream);
     arrays.clear_counters(stream);
     if constexpr (hears_voters<Policy>) {
+      if (!this->beside) this->beside.emplace();
       arrays.voting.gate = this->voters.gate();
       arrays.voting.forget_masses(0, sizes.sequences, stream);
     }

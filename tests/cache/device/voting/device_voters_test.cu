@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>  // std::ranges::count
+
 namespace zoomr_test {
 namespace {
 
@@ -313,5 +315,115 @@ TEST_CASE("segments of more keys than a warp keeps logits of") {
   REQUIRE(host.cache.segments(host.at(0).seq)[0].split > 256);
   compare(host.at(0).log, device.at(0).log);
 }
+
+#if defined(ZOOMR_SIMT)
+
+namespace {
+
+/// A cache of sentence_voters whose steps are enqueued on a stream of its own, of noise.
+struct voting_cache {
+  using type = zoomr::device_cache<sentences_type, float, 8, 2>;
+  zoomr::config limits = with_voters(small::sentence_voters, limits_for(tokens, 2), model);
+  device_array<std::byte> memory{type::bytes(model, small::sentence_voters, limits), std::byte{0xff}};
+  device_array<float> numbers{std::int64_t{64} * 4 * 8, 0.0f}, out{std::int64_t{64} * 4 * 8, 0.0f};
+  zoomr::own_stream own;
+  zoomr::stream_ref on = own.get();
+  type cache{model, small::sentence_voters, limits, memory.data(), on};
+  zoomr::sequence first = cache.open(), second = cache.open();
+
+  voting_cache() {
+    dice random(1);
+    std::vector<float> noise(std::size_t{64} * 4 * 8);
+    for (float& number : noise) number = static_cast<float>(random.between(-1000, 1000)) / 400.0f;
+    numbers.write(noise);
+  }
+  void enqueue(type::step_type& step) {
+    const index_t count = step.tokens();
+    const auto rows = [&](index_t heads, index_t from) {
+      return view<const float, 3>(numbers.data() + from * 8, {count, heads, 8});
+    };
+    step.start(on);
+    for (index_t layer = 0; layer < model.layers; ++layer) {
+      const index_t from = (cache.tokens(first) + 3 * layer) % 20;
+      step.append(layer, rows(2, from), rows(2, from + 1), on);
+      step.attend(layer, rows(4, from + 2), view<float, 3>(out.data(), {count, 4, 8}), {}, on);
+    }
+  }
+  /// Pieces of work that nothing on the stream waits for.
+  std::size_t pending() const {
+    wait_for(on);
+    std::size_t count = 0;
+    for (const auto& queue : simt::streams.queues) count += queue->pending.size();
+    return count;
+  }
+};
+
+simt::settings under(simt::schedule when) {
+  simt::settings how = simt::how;
+  how.streams = when;
+  return how;
+}
+
+}  // namespace
+
+// The shim does what is pending as late as it may: what nobody waits for stays pending.
+TEST_CASE("voters choose beside what follows the last layer, until commit or join") {
+  const simt::scoped_settings until_then(under(simt::schedule::late));
+  voting_cache of;
+  const std::vector<token_id> prompt{1, delimiter_id, 2, 3, delimiter_id}, next{4};
+  const auto begin = [&](const std::vector<token_id>& ids, bool ends) {
+    auto step = of.cache.begin(of.first, view<const token_id>(ids), ends);
+    of.enqueue(step);
+    return step;
+  };
+  begin(prompt, true).commit(5, of.on);
+  CHECK(of.pending() == 0);
+  for (const bool joins : {false, true}) {
+    auto step = begin(next, false);
+    CHECK(of.pending() > 0);
+    if (joins) {
+      step.join(of.on);
+      CHECK(of.pending() == 0);
+    }
+    step.commit(1, of.on);
+    CHECK(of.pending() == 0);
+  }
+  CHECK((begin(next, false), of.pending()) > 0);  // dropped behind this line
+  CHECK(of.pending() == 0);
+}
+
+TEST_CASE("a choice that goes on beside comes before that of the commit, which uses the same memory") {
+  std::vector<zoomr::level> chosen[3];
+  for (const simt::schedule when : {simt::schedule::early, simt::schedule::late, simt::schedule::random}) {
+    const simt::scoped_settings until_then(under(when));
+    voting_cache of;
+    const auto step_of = [&](view<const zoomr::step_item> items, const std::vector<index_t>& accepted) {
+      auto step = of.cache.begin(items);
+      of.enqueue(step);
+      step.commit(view<const index_t>(accepted), of.on);
+    };
+    std::vector<token_id> sentences;
+    for (index_t t = 0; t < 40; ++t) sentences.push_back(t % 4 == 3 ? delimiter_id : t + 1);
+    // Of the second sequence no segment has anything left outside of its zones.
+    const std::vector<token_id> one{7}, delimiters(16, delimiter_id);
+    const zoomr::step_item begins{of.first, view<const token_id>(sentences), true};
+    step_of(view<const zoomr::step_item>(&begins, {1}), {40});
+    const zoomr::step_item both[] = {{of.first, view<const token_id>(one)},
+                                     {of.second, view<const token_id>(delimiters), true}};
+    step_of(view<const zoomr::step_item>(both, {2}), {1, 16});
+    wait_for(of.on);
+    const auto arrays = of.cache.arrays();
+    const std::int64_t count = std::int64_t{arrays.sizes.places} * arrays.sizes.place_rows * arrays.sizes.segments;
+    std::vector<zoomr::level>& levels = chosen[static_cast<int>(when)];
+    levels.resize(static_cast<std::size_t>(count));
+    copy_from_device(levels.data(), arrays.levels, levels.size() * sizeof(zoomr::level), of.on);
+    wait_for(of.on);
+  }
+  CHECK(std::ranges::count(chosen[0], zoomr::level::details) > 0);
+  CHECK(chosen[1] == chosen[0]);
+  CHECK(chosen[2] == chosen[0]);
+}
+
+#endif
 
 }  // namespace zoomr_test

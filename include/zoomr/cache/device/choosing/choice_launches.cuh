@@ -86,11 +86,15 @@ struct choice_launches : device_pass<Policy, T> {
       if (deciding > 0 && for_all(core.kernel_policy) && chooses_in_pass()) begin_votes(stream);
     }
   }
-  /// Behind the last layer, where one choice serves all layers.
+  /// Behind the last layer, where one choice serves all layers. That of voters, which is read from the next token on,
+  /// goes on beside what the engine enqueues next, until `basic_device_step::join`; over ranks it stays on the stream,
+  /// where the engine's own exchanges are.
   /// @cost  1 launch, or none; over ranks an all-reduce before it
   void end(stream_ref stream) const {
     if constexpr (hears_voters<Policy>) {
-      if (deciding > 0 && chooses_in_pass()) voters().choose(stream);
+      if (deciding == 0 || !chooses_in_pass()) return;
+      const bool aside = table != step_table::commit && core.limits.ranks.alone();
+      voters().choose(aside ? core.beside->fork(stream) : stream);
     } else if constexpr (Policy::selects) {
       if (deciding == 0 || !for_all(core.kernel_policy) || !chooses_in_pass()) return;
       if constexpr (may_share_choices<Policy, Ranks>()) {
