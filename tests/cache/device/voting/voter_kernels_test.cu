@@ -189,7 +189,7 @@ found ask(const scene<T, HeadDim>& from, unsigned blocks = 3) {
   voting.shares = shares.data();
   if (!all.slopes.empty()) all.logits.slopes = slopes.data();
   const stream_ref stream{};
-  launch({dim3(2 * 3, blocks), dim3(detail::voter_threads)}, stream, detail::score_by_keys_kernel<HeadDim, key_mass, T>,
+  launch({dim3(2 * 3, blocks), dim3(detail::scoring_threads)}, stream, detail::score_by_keys_kernel<HeadDim, key_mass, T>,
          key_mass{}, all.a, voting, all.logits);
   found what;
   what.measured = masses.values();
