@@ -120,83 +120,32 @@ class segment_logits {
     __syncwarp(all_lanes);
   }
 
-  // Partial sums of as many dimensions as a piece has; dimension d counts for group d / per_piece % groups.
-  struct sums {
-    float at[std::size_t{per_piece}];
-  };
-  static constexpr index_t groups = partial_sums / per_piece;
-
   __device__ float logit_at(index_t first) {
     const index_t own = own_key(first);
-    float product;
-    if constexpr (pieces == most_pieces) {
-      stage(first, 0);
-      product = halved(sum_of_groups<0, 1>(own));
-    } else {
-      product = sum_of_parts(first, own);
-    }
-    return rule_(fused(scale_, product, -0.0f), 0, slots_.first + first + own, position_);
-  }
-
-  // The halving tree down to one group, of groups First, First + Step, ...: each is added up when its turn comes, so
-  // that few of the sums are alive.
-  template <index_t First, index_t Step>
-  __device__ sums sum_of_groups(index_t key) {
-    if constexpr (Step == groups) {
-      sums sum{};
-#pragma unroll
-      for (index_t piece = First; piece < pieces; piece += groups) add_piece(key, piece, piece, sum.at);
-      return sum;
-    } else {
-      sums sum = sum_of_groups<First, 2 * Step>(key);
-      const sums upper = sum_of_groups<First + Step, 2 * Step>(key);
-#pragma unroll
-      for (index_t i = 0; i < per_piece; ++i) sum.at[i] += upper.at[i];
-      return sum;
-    }
-  }
-  // The rest of the tree.
-  __device__ static float halved(sums sum) {
-#pragma unroll
-    for (index_t half = per_piece / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (index_t i = 0; i < half; ++i) sum.at[i] += sum.at[i + half];
-    }
-    return sum.at[0];
-  }
-
-  // Of keys that come in parts.
-  __device__ float sum_of_parts(index_t first, index_t key) {
-    sums partial[std::size_t{groups}] = {};
-#pragma unroll
+    float partial[std::size_t{partial_sums}] = {};
+#pragma unroll 1
     for (index_t piece = 0; piece < pieces; piece += most_pieces) {
       stage(first, piece);
 #pragma unroll
       for (index_t i = 0; i < most_pieces; ++i) {
-        if (piece + i < pieces) add_piece(key, i, piece + i, partial[(piece + i) % groups].at);
+        if (pieces % most_pieces == 0 || piece + i < pieces) add_piece(own, i, piece + i, partial);
       }
     }
-#pragma unroll
-    for (index_t half = groups / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (index_t i = 0; i < half * per_piece; ++i) {
-        partial[i / per_piece].at[i % per_piece] += partial[i / per_piece + half].at[i % per_piece];
-      }
-    }
-    return halved(partial[0]);
+    return rule_(fused(scale_, halving_sum(partial), -0.0f), 0, slots_.first + first + own, position_);
   }
 
   // Adds the products of piece `at` of what is there of a key, with piece `piece` of the query.
-  __device__ void add_piece(index_t key, index_t at, index_t piece, float (&to)[std::size_t{per_piece}]) {
+  __device__ void add_piece(index_t key, index_t at, index_t piece, float (&partial)[std::size_t{partial_sums}]) {
     float numbers[std::size_t{per_piece}];
     unpack<T>(shared_.keys[(warp_ * warp_lanes + key) * row + at], numbers);
 #pragma unroll
     for (index_t i = 0; i < per_piece; i += 4) {
-      const uint4 query = shared_.queries[warp_ * query_pieces + (piece * per_piece + i) / 4];
-      to[i] = fused(bits_as<float>(query.x), numbers[i], to[i]);
-      to[i + 1] = fused(bits_as<float>(query.y), numbers[i + 1], to[i + 1]);
-      to[i + 2] = fused(bits_as<float>(query.z), numbers[i + 2], to[i + 2]);
-      to[i + 3] = fused(bits_as<float>(query.w), numbers[i + 3], to[i + 3]);
+      const uint4 query = shared_.queries[warp_ * query_pieces + piece * (per_piece / 4) + i / 4];
+      float* const sums = partial + (at * per_piece + i) % partial_sums;
+      sums[0] = fused(bits_as<float>(query.x), numbers[i], sums[0]);
+      sums[1] = fused(bits_as<float>(query.y), numbers[i + 1], sums[1]);
+      sums[2] = fused(bits_as<float>(query.z), numbers[i + 2], sums[2]);
+      sums[3] = fused(bits_as<float>(query.w), numbers[i + 3], sums[3]);
     }
   }
 
