@@ -42,6 +42,8 @@ class segment_logits {
   static constexpr index_t row = most_pieces | 1;
   static constexpr index_t query_pieces = HeadDim / 4;
   static_assert(HeadDim % per_piece == 0, "score_by_keys: a key is a multiple of 16 bytes");
+  static_assert(pieces == most_pieces || most_pieces * per_piece % partial_sums == 0,
+                "a key that comes in parts is cut where the first partial sum has its turn");
 
  public:
   /// The block's shared memory.
