@@ -74,9 +74,9 @@ __global__ void commit_voters_kernel(voter_arrays voting, index_t sequence, inde
 /// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
 /// choice.
 /// @cost  reads the keys of a segment once for each query without its mass, as a rule the newest one of each voter;
-///        those of a segment of up to 32 keys, 256 bytes of each, once for all voters and queries of the KV lane
+///        those of a segment of up to 32 keys, each of up to 256 bytes, once for all voters and queries of the KV lane.
+///        Four blocks fit the registers of an SM without a spill: their 16 warps have up to 128 KB of keys under way
 template <index_t HeadDim, class Scorer, class T>
-// blocks of an SM that its registers suffice for without a spill; their 16 warps have 128 KB of keys under way
 __global__ void __launch_bounds__(scoring_threads, sizeof(T) == 4 ? 3 : 4)
     score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
   using segment_keys = segment_logits<HeadDim, T>;
