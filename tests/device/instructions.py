@@ -4,7 +4,8 @@ compares it with instructions.txt.
 
 Counted is what each turn of a loop executes as a rule. Left out are turns for what is seldom: a tile that is not full
 (an inner loop that copies piece by piece), and states that are rescaled because a maximum has risen (a stretch of
-multiplications that a branch jumps over). A look-up of a token among 64 ranges takes 6 turns of its loop. Of top-k all
+multiplications that a branch jumps over). Of voters' keys the soft cap of logits is left out, and a logit that is made
+twice, which those of the first 256 keys of a segment are not. A look-up of a token among 64 ranges takes 6 turns of its loop. Of top-k all
 is counted that its loops over whole pieces of a row hold: those of three digits, and that which writes ids.
 """
 import re
@@ -19,6 +20,7 @@ RANGES_LOG = 6
 
 # name, pattern of the kernel as registers.py writes it, what one turn of its loop is for, most that is allowed for that
 GATHER = r"gather_attend_kernel<{}, .*rows_of_ranges, scaled_logits"
+KEYS = r"^score_by_keys_kernel<{}, key_mass, {}>"
 LAYER = r"layer_kernel<128, 4, policy<{}.*, bfloat16, bfloat16>"
 GATED = (
     ("gather bfloat16, group 4", GATHER.format("bfloat16, 128, 4"), "KB", 80),
@@ -32,6 +34,9 @@ GATED = (
     ("score float8 means, group 4", r"score_kernel<4, 128, .*<bfloat16, bfloat16, float8>", "8 segments", 370),
     ("layer, float means, group 4", LAYER.format("sentences, observation_window, key_mean"), "8 segments", 340),
     ("layer, float boxes, group 4", LAYER.format("fixed_pages, keep_all, key_box"), "8 segments", 460),
+    ("voters' keys, bfloat16", KEYS.format(128, "bfloat16"), "KB of keys", 70),
+    ("voters' keys, bfloat16, head_dim 64", KEYS.format(64, "bfloat16"), "KB of keys", 95),
+    ("voters' keys, float8", KEYS.format(128, "float8"), "KB of keys", 160),
     ("top-k of floats", r"^top_k_kernel<float>", "KB of a row", 560),
 )
 
@@ -99,6 +104,23 @@ def of_score(kernel):
     return len(kernel.between(*loop))
 
 
+def of_keys(kernel, head_dim, number):
+    """Instructions of a warp for each KB of keys, while it makes logits, finds the greatest, and adds exponentials."""
+    scoring = [loop for loop in kernel.loops if kernel.between(loop[1], loop[1])[0].startswith("@")
+               and operations(kernel.between(*loop))["LDGSTS"]
+               and not any("LDGSTS" in operations(kernel.between(*inner)) for inner in kernel.inside(loop))]
+    assert len(scoring) == 2, "voters' keys: logits, and exponentials"
+    count = 0
+    for loop in scoring:
+        divides = [(at, branch(what)) for at, what in kernel.code
+                   if loop[0] <= at < (branch(what) or 0) <= loop[1] and what.startswith("@")
+                   and "CALL" in operations(kernel.between(at + 16, branch(what) - 16))]
+        assert divides, "voters' keys: the soft cap divides"
+        count += sum(1 for at, _ in kernel.code
+                     if loop[0] <= at <= loop[1] and not any(first < at < end for first, end in divides))
+    return count / (32 * int(head_dim) * {"bfloat16": 2, "float8": 1}[number] / 1024)
+
+
 def of_top_k(kernel):
     """Instructions of the warps of a block for each KB of a row, in all of the passes over it."""
     passes = []
@@ -148,6 +170,8 @@ def measured(kernels, registers):
         (full,) = matching
         if unit == "KB":
             count, warps, bytes_of_tile = of_gather(kernels[full], LATENTS in name)
+        elif unit == "KB of keys":
+            count, warps = of_keys(kernels[full], *re.search(r"<(\d+), .*, (\w+)>", full).groups()), 4
         elif unit == "KB of a row":
             count, warps = of_top_k(kernels[full]), 16
         else:

@@ -51,6 +51,13 @@ template __global__ void gather_attend_kernel<float8, 576, 16, task<float8, scal
 template __global__ void gather_attend_kernel<bfloat16, 192, 8, task<bfloat16, scaled_logits>, values_apart<128>>(
     task<bfloat16, scaled_logits>);
 
+// Keys that voters score, beside those of 128 numbers in bfloat16.
+#define ZOOMR_VOTERS_KEYS(T, HeadDim)                                          \
+  template __global__ void detail::score_by_keys_kernel<HeadDim, key_mass, T>( \
+      key_mass, detail::common_arrays<T>, detail::voter_arrays, detail::key_logits);
+ZOOMR_VOTERS_KEYS(bfloat16, 64)
+ZOOMR_VOTERS_KEYS(float8, 128)
+
 // Whole steps: every kernel of a cache for each way to choose.
 template <index_t Group = 4, class Ranks = one_rank, class Policy>
 void step_of(const Policy& policy) {

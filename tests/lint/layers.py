@@ -55,7 +55,7 @@ cache/saving/saved_head.hpp cache/saving/saved_text.hpp cache/saving/saved_memor
 cache/device/eviction/observed_queries.cuh cache/device/eviction/observation.cuh cache/device/eviction/eviction_state.cuh cache/device/memory/table.cuh cache/device/memory/sequence.cuh
 paging/device_arena.cuh
 cache/device/memory/sizes.cuh cache/device/memory/common_arrays.cuh cache/device/voting/voter_arrays.cuh cache/device/memory/layout.cuh cache/device/choosing/summaries.cuh
-cache/device/launching/kernels.cuh cache/device/launching/listing.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/choosing/rank_choices.cuh cache/device/launching/layer_kernel.cuh
+cache/device/launching/kernels.cuh cache/device/launching/listing.cuh cache/device/voting/segment_logits.cuh cache/device/voting/voter_kernels.cuh cache/device/choosing/choices.cuh cache/device/choosing/rank_choices.cuh cache/device/launching/layer_kernel.cuh
 cache/device/tiers/fetching.cuh cache/device/tiers/placing.cuh cache/device/tiers/ahead.cuh cache/device/launching/rows.cuh
 cache/device/eviction/eviction_kernels.cuh cache/device/memory/uploads.cuh cache/device/memory/page_tables.cuh cache/device/memory/planned_tokens.cuh cache/device/core.cuh
 cache/device/eviction/token_eviction.cuh cache/device/launching/pass.cuh cache/device/forking.cuh cache/device/voting/voter_launches.cuh cache/device/choosing/choice_launches.cuh cache/device/tiers/fetch_launches.cuh

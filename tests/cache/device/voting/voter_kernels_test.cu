@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that ask voters, alone: against sums in double precision, over pages in any order, with NaN in every slot
-// that no segment may show them.
+// The kernels that ask voters, alone: against sums in double precision, and against the host's functions bit by bit,
+// over pages in any order, with NaN in every slot that no segment may show them.
 #include <zoomr/cache/device/voting/voter_kernels.cuh>
 
 #include <doctest/doctest.h>
@@ -65,13 +65,17 @@ struct scene {
     return queries.data() + ((std::int64_t{sequence} * records + position % records) * voters() + voter) * HeadDim;
   }
 
-  scene(index_t most_heard, dice& random, bool plain) : heard(most_heard) {
+  /// @param lengths  of the first segments; empty: by chance
+  /// @param peak     what one key of each of these is multiplied by
+  scene(index_t most_heard, dice& random, bool plain, const std::vector<index_t>& lengths = {}, float peak = 1.0f)
+      : heard(most_heard) {
     token.sequence = sequence, token.position = tokens - 1, token.chooses = 0;
     const index_t named = most_heard / 4;  // tokens of a question; behind it, of most_heard, as many do not score
     token.scoring = {{tokens - most_heard, tokens - most_heard + named}, {tokens - most_heard + 2 * named, tokens}};
     token.zone = {0, 9, tokens - 21, tokens};
     for (index_t at = 0; at < tokens;) {  // some of a token, one of many; gaps as those of markers
-      const index_t length = segments.size() == 3 ? 290 : random.chance(20) ? 1 : random.between(2, 40);
+      const index_t by_chance = segments.size() == 3 ? 290 : random.chance(20) ? 1 : random.between(2, 40);
+      const index_t length = segments.size() < lengths.size() ? lengths[segments.size()] : by_chance;
       const index_t split = std::min(at + length, tokens), end = std::min(split + random.between(0, 3), tokens);
       segments.push_back({at, split, end, at, split, end - 1});
       at = end;
@@ -82,11 +86,11 @@ struct scene {
       logits.soft_cap = 1.5f;
       for (index_t head = 0; head < model.heads; ++head) slopes.push_back(0.01f * static_cast<float>(head));
     }
-    fill(random);
+    fill(random, lengths.empty() ? 1.0f : peak);
   }
 
   // Keys, queries, and masses of which some are known.
-  void fill(dice& random) {
+  void fill(dice& random, float peak) {
     a.sizes.model = model, a.sizes.segments = count(), a.sizes.layer_rows = 1, a.sizes.sequences = sequences;
     a.sizes.sequence_pages = pages_for(tokens), a.sizes.pages = a.sizes.sequence_pages + 5;
     a.sizes.strides = {a.sizes.page_numbers(), std::int64_t{page_tokens} * HeadDim, HeadDim};
@@ -100,7 +104,8 @@ struct scene {
           for (index_t kv_head = 0; kv_head < model.kv_heads; ++kv_head) {
             T* const key = stored.keys + layer * a.sizes.pages * a.sizes.page_numbers() + stored.offset(at, kv_head);
             for (index_t d = 0; d < HeadDim; ++d) {
-              key[d] = from_float<T>(static_cast<float>(random.between(-127, 127)) / (sizeof(T) == 1 ? 1.0f : 64.0f));
+              const float number = static_cast<float>(random.between(-127, 127)) / (sizeof(T) == 1 ? 1.0f : 64.0f);
+              key[d] = from_float<T>(slot == details(id).last - 1 ? peak * number : number);
             }
           }
         }
@@ -129,21 +134,40 @@ struct scene {
   static constexpr float kept_mass = 2.25f;  // whoever measures it again finds another
   static constexpr slot_map const_slots{};
 
-  /// ln of the sum of exp(logit), or what was known.
-  double expected_mass(index_t position, index_t voter, index_t id) const {
+  bool was_known(index_t position, index_t id) const {
     const detail::known_masses& record = known[static_cast<std::size_t>(sequence * heard + position % heard)];
-    const bool was = record.after == position + 1 && id < record.segments && id % 2 == 0;
-    if (was && whole(id)) return double{kept_mass};
+    return record.after == position + 1 && id < record.segments && id % 2 == 0 && whole(id);
+  }
+  /// The key of a voter's KV lane in a slot.
+  const T* key_of(index_t voter, index_t slot) const {
     index_t lane = 0;
     while (voter >= kv_lanes[static_cast<std::size_t>(lane)].first + kv_lanes[static_cast<std::size_t>(lane)].count)
       ++lane;
     const detail::voter_kv_lane& asks = kv_lanes[static_cast<std::size_t>(lane)];
     const auto stored = a.in_block(const_cast<T*>(pool.data()));
+    const index_t at = pool_slot(view<const index_t>(pages), slot, 4);
+    return stored.keys + asks.layer * a.sizes.pages * a.sizes.page_numbers() + stored.offset(at, asks.kv_head);
+  }
+  /// As the host computes it.
+  float mass_of_host(index_t position, index_t voter, index_t id) const {
+    if (was_known(position, id)) return kept_mass;
+    std::vector<float> row;
+    const lane_logits rule =
+        detail::key_logits{logits.scale, logits.soft_cap, slopes.empty() ? nullptr : slopes.data()}.rule(
+            heads[static_cast<std::size_t>(voter)]);
+    for (index_t slot = details(id).first; slot < details(id).last; ++slot) {
+      const float product = dot(query(position, voter), key_of(voter, slot), HeadDim);
+      row.push_back(rule(fused(logits.scale, product, -0.0f), 0, slot, position));
+    }
+    return key_mass{}.score(view<float>(row.data(), {static_cast<index_t>(row.size())}));
+  }
+
+  /// ln of the sum of exp(logit), or what was known.
+  double expected_mass(index_t position, index_t voter, index_t id) const {
+    if (was_known(position, id)) return double{kept_mass};
     double sum = 0.0;
     for (index_t slot = details(id).first; slot < details(id).last; ++slot) {
-      const index_t at = pool_slot(view<const index_t>(pages), slot, 4);
-      const T* const key =
-          stored.keys + asks.layer * a.sizes.pages * a.sizes.page_numbers() + stored.offset(at, asks.kv_head);
+      const T* const key = key_of(voter, slot);
       double logit = 0.0;
       for (index_t d = 0; d < HeadDim; ++d) logit += double{query(position, voter)[d]} * double{to_float(key[d])};
       logit *= double{logits.scale};
@@ -189,8 +213,8 @@ found ask(const scene<T, HeadDim>& from, unsigned blocks = 3) {
   voting.shares = shares.data();
   if (!all.slopes.empty()) all.logits.slopes = slopes.data();
   const stream_ref stream{};
-  launch({dim3(2 * 3, blocks), dim3(detail::voter_threads)}, stream, detail::score_by_keys_kernel<HeadDim, key_mass, T>,
-         key_mass{}, all.a, voting, all.logits);
+  launch({dim3(2 * 3, blocks), dim3(detail::scoring_threads)}, stream,
+         detail::score_by_keys_kernel<HeadDim, key_mass, T>, key_mass{}, all.a, voting, all.logits);
   found what;
   what.measured = masses.values();
   launch({dim3(2, static_cast<unsigned>(all.voters())), dim3(detail::voter_threads)}, stream, detail::share_kernel<T>,
@@ -244,6 +268,41 @@ void check(index_t heard, bool plain, std::uint64_t seed) {
   for (std::size_t i = 0; i < all.masses.size() / 2; ++i) REQUIRE(what.masses[i] == 55.0f);  // of the other sequence
 }
 
+/// Segments of 32 keys and around, that of a sentence, and more than a warp keeps logits of.
+template <class T, index_t HeadDim>
+void check_bits() {
+  for (const float peak : {1.0f, 8.0f}) {
+    CAPTURE(HeadDim);
+    CAPTURE(storage_traits<T>::name);
+    CAPTURE(peak);
+    dice random(7 * HeadDim);
+    const scene<T, HeadDim> all(4, random, peak == 1.0f, {24, 1, 31, 32, 33, 257, 8, 24}, peak);
+    const found what = ask(all);
+    for (const index_t position : all.scoring()) {
+      for (index_t voter = 0; voter < all.voters(); ++voter) {
+        for (index_t id = 0; id < all.count(); ++id) {
+          if (!all.seen(position, id)) continue;
+          CAPTURE(id);
+          CAPTURE(all.details(id).size());
+          const float measured = what.measured[all.mass_at(position, voter, id)];
+          const float expected = all.mass_of_host(position, voter, id);
+          REQUIRE(!is_nan(expected));
+          REQUIRE(bits_as<std::uint32_t>(measured) == bits_as<std::uint32_t>(expected));
+        }
+      }
+    }
+  }
+}
+template <class T>
+void check_bits_of_dims() {
+  check_bits<T, 64>();
+  check_bits<T, 80>();
+  check_bits<T, 96>();
+  check_bits<T, 128>();
+  check_bits<T, 192>();
+  check_bits<T, 256>();
+}
+
 }  // namespace
 
 TEST_CASE("masses and shares of voters are those of sums in double precision; what is known is not measured again") {
@@ -252,6 +311,14 @@ TEST_CASE("masses and shares of voters are those of sums in double precision; wh
   check<bfloat16, 128>(5, false, 3);
   check<float16, 64>(52, true, 4);  // more queries than a warp has lanes
   check<int8, 96>(7, false, 5);
+}
+
+TEST_CASE("masses are the host's bit by bit, for each storage type and head_dim") {
+  check_bits_of_dims<float>();
+  check_bits_of_dims<float16>();
+  check_bits_of_dims<bfloat16>();
+  check_bits_of_dims<float8>();
+  check_bits_of_dims<int8>();
 }
 
 TEST_CASE("however many blocks share the segments, in any order") {

@@ -9,10 +9,9 @@
 #pragma once
 
 #include <zoomr/cache/device/memory/layout.cuh>
+#include <zoomr/cache/device/voting/segment_logits.cuh>
 #include <zoomr/core/device/block.cuh>
-#include <zoomr/math/dot.cuh>
 #include <zoomr/math/softmax.cuh>
-#include <zoomr/policy/lane_logits.hpp>
 #include <zoomr/policy/score/key_mass.cuh>
 
 namespace zoomr::inline v0::detail {
@@ -68,111 +67,28 @@ __global__ void commit_voters_kernel(voter_arrays voting, index_t sequence, inde
   if (threadIdx.x == 0) voting.known_at(sequence, position + query) = {};
 }
 
-/// What a model does to the products of queries with keys, as an argument of a kernel.
-struct key_logits {
-  float scale = 1.0f;             // of products with keys as they are stored
-  float soft_cap = 0.0f;          // 0: none
-  const float* slopes = nullptr;  // [heads]  of a bias by distance; nullptr: none
-
-  ZOOMR_HD lane_logits rule(index_t head) const {
-    lane_logits rule{soft_cap, {}, {}};
-    if (slopes != nullptr) rule.slopes = {slopes + head, {1}};
-    return rule;
-  }
-};
-
-/// Keys whose logits a warp keeps while it scores a segment; those of the others it makes twice.
-inline constexpr index_t kept_logits = 256;
-using logits_of_warps = shared_array<float, voter_threads / warp_lanes * kept_logits>;
-
-/// The logits of a segment's keys for one query, 32 at a time: a lane holds one of the 32 partial sums of all of them,
-/// and then the logit of one key. All lanes of a warp call its members.
-template <index_t HeadDim, class T>
-class segment_logits {
- public:
-  __device__ segment_logits(const stored_layer<T>& layer, view<const index_t> pages, index_t kv_head, token_range slots,
-                            logits_of_warps& kept)
-      : layer_(layer),
-        pages_(pages),
-        kv_head_(kv_head),
-        slots_(slots),
-        kept_(kept),
-        lane_(static_cast<index_t>(threadIdx.x) % warp_lanes),
-        first_kept_(static_cast<index_t>(threadIdx.x) / warp_lanes * kept_logits) {}
-
-  /// @param query  [head_dim]
-  __device__ void ask(view<const float> query, const lane_logits& rule, float scale, index_t position) {
-    rule_ = rule;
-    scale_ = scale;
-    position_ = position;
-#pragma unroll
-    for (index_t c = 0; c < cells; ++c) query_[c] = has(c) ? query[c * warp_lanes + lane_] : 0.0f;
-  }
-
-  __device__ float make(index_t first) {
-    const float logit = logit_at(first);
-    if (first < kept_logits) kept_[first_kept_ + first + lane_] = logit;
-    return logit;
-  }
-  __device__ float again(index_t first) {
-    return first < kept_logits ? kept_[first_kept_ + first + lane_] : logit_at(first);
-  }
-
- private:
-  static constexpr index_t cells = (HeadDim + warp_lanes - 1) / warp_lanes;
-
-  __device__ bool has(index_t c) const { return HeadDim % warp_lanes == 0 || c * warp_lanes + lane_ < HeadDim; }
-
-  // Behind the last key the last one comes again.
-  __device__ float logit_at(index_t first) const {
-    const index_t own_slot =
-        slots_.first + first + lane_ < slots_.last ? slots_.first + first + lane_ : slots_.last - 1;
-    const std::int64_t own_key = layer_.offset(pool_slot(pages_, own_slot, layer_.page_bits), kv_head_);
-    float partial[std::size_t{partial_sums}];
-#pragma unroll
-    for (index_t t = 0; t < partial_sums; ++t) {
-      if (t % 8 == 0) __syncwarp(all_lanes);  // or the loads of all 32 keys would wait in registers
-      const T* const key = layer_.keys + __shfl_sync(all_lanes, own_key, t);
-      partial[t] = 0.0f;
-#pragma unroll
-      for (index_t c = 0; c < cells; ++c) {
-        if (has(c)) partial[t] = fused(query_[c], to_float(key[c * warp_lanes + lane_]), partial[t]);
-      }
-    }
-    return rule_(fused(scale_, warp_sums(partial), -0.0f), 0, own_slot, position_);
-  }
-
-  const stored_layer<T>& layer_;
-  view<const index_t> pages_;
-  index_t kv_head_;
-  token_range slots_;
-  logits_of_warps& kept_;
-  index_t lane_;
-  index_t first_kept_;
-  lane_logits rule_;
-  float scale_ = 1.0f;
-  index_t position_ = 0;
-  float query_[std::size_t{cells}];
-};
-
 /// Computes the masses that a choice needs and has not: of one KV lane's voters, for the last queries; a warp for each
 /// segment.
 ///
 /// Grid: tokens of the table and KV lanes of voters; blocks that share the segments of one. It comes after the kernels
 /// that have remembered the queries, and stored the keys. A segment that reaches into a zone is measured for each
 /// choice.
-/// @cost  reads the keys of each segment once for the newest query of a voter, and for each query without its mass
+/// @cost  reads the keys of a segment once for each query without its mass, as a rule the newest one of each voter;
+///        those of a segment of up to 32 keys, each of up to 256 bytes, once for all voters and queries of the KV lane.
+///        Four blocks fit the registers of an SM without a spill: their 16 warps have up to 128 KB of keys under way
 template <index_t HeadDim, class Scorer, class T>
-__global__ void __launch_bounds__(voter_threads, 2)
+__global__ void __launch_bounds__(scoring_threads, sizeof(T) == 4 ? 3 : 4)
     score_by_keys_kernel(Scorer scorer, common_arrays<T> a, voter_arrays voting, key_logits logits) {
-  __shared__ logits_of_warps kept;
+  using segment_keys = segment_logits<HeadDim, T>;
+  static_assert(fits_a_block<typename segment_keys::memory>, "score_by_keys: such keys are too large");
+  __shared__ typename segment_keys::memory shared;
   const auto t = static_cast<index_t>(blockIdx.x) / voting.sizes.kv_lanes;
   if (t >= a.table.counts->tokens || a.table.tokens[t].chooses < 0) return;
   const device_token& token = a.table.tokens[t];
   const voter_kv_lane voter_lane = voting.kv_lanes[static_cast<index_t>(blockIdx.x) % voting.sizes.kv_lanes];
   const view<const segment> segments = a.segments_of(token.sequence, token.segments);
   const stored_layer<T> layer = a.layer(voter_lane.layer).read_only();
-  constexpr index_t warps = voter_threads / warp_lanes;
+  constexpr index_t warps = scoring_threads / warp_lanes;
   const auto lane = static_cast<index_t>(threadIdx.x) % warp_lanes;
   const auto warp = static_cast<index_t>(blockIdx.y) * warps + static_cast<index_t>(threadIdx.x) / warp_lanes;
   for (index_t id = warp; id < token.segments; id += static_cast<index_t>(gridDim.y) * warps) {
@@ -180,7 +96,7 @@ __global__ void __launch_bounds__(voter_threads, 2)
     const slot_map slots;
     const token_range details = between_zones(scored.begin, scored.split, token.zone, slots);
     const bool whole = details.size() == scored.split - scored.begin;
-    segment_logits<HeadDim, T> keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, kept);
+    segment_keys keys(layer, a.pages_of(token.sequence), voter_lane.kv_head, details, shared);
     for (index_t first = 0; first < token.scoring.size(); first += warp_lanes) {
       const index_t position = token.scoring.from_newest(first + lane);  // of the query that this lane looks after
       const bool has_query = first + lane < token.scoring.size();

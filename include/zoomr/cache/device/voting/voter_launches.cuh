@@ -156,7 +156,7 @@ struct voter_launches : device_pass<Policy, T> {
   }
 
   /// Blocks that score at the most: some for each multiprocessor.
-  static constexpr index_t most_blocks = 2048;
+  static constexpr index_t most_blocks = 4096;
 
  private:
   // Of the voters of this rank.
@@ -165,9 +165,9 @@ struct voter_launches : device_pass<Policy, T> {
     const voter_sizes& sizes = core.sizes.voting;
     const key_logits logits{core.limits.logit_scale(0, 0, HeadDim), rule.soft_cap, a.slopes};
     const index_t rows = deciding * sizes.kv_lanes;
-    const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 64 + 1);
-    launch({grid(rows, blocks), dim3(voter_threads)}, stream, score_by_keys_kernel<HeadDim, decltype(Policy::score), T>,
-           core.kernel_policy.score, a, a.voting, logits);
+    const index_t blocks = std::clamp<index_t>(most_blocks / rows, 1, core.sizes.segments / 32 + 1);
+    launch({grid(rows, blocks), dim3(scoring_threads)}, stream,
+           score_by_keys_kernel<HeadDim, decltype(Policy::score), T>, core.kernel_policy.score, a, a.voting, logits);
     launch({grid(deciding, sizes.voters), dim3(voter_threads)}, stream, share_kernel<T>, a, a.voting);
   }
   // Those of all ranks' voters, in the place of these.
