@@ -23,8 +23,9 @@ struct layer {
 
   template <class Choosing>
   static void enqueue(const Choosing& made) {
-    zoomr::detail::launch_layer<head_dim, Choosing::group>(made.policy, made.arrays(), made.layer_inputs(), true, true,
-                                                           Choosing::batch, the_stream());
+    using zoomr::detail::range_use;
+    zoomr::detail::launch_layer<head_dim, Choosing::group>(made.policy, made.arrays(), made.layer_inputs(), true,
+                                                           range_use::attention, Choosing::batch, the_stream());
   }
 
   template <class Choosing>

@@ -6,6 +6,8 @@
 //   zoomr_mass   thoughts of 400, summaries of 30, a prompt of 512, a window of 256; votes of all layers by mass at
 //                each sentence's end, which is passed again
 //   zoomr_focus  the same text; each layer alone, one pass
+//   sentence_voters, zoomr_voters  a head of every other layer votes, by keys, at each token: for sentences of 24, and
+//                for the thoughts. The choice is part of the time: there is no model here for it to be hidden behind
 #include "../support/kernels.hpp"
 #include "../support/step_rows.hpp"
 
@@ -18,6 +20,8 @@ void add_context(index_t context, index_t layers) {
   add_policy("sentence_kv", timed_policies::sentence_kv, long_prompt(context), layers);
   add_policy("zoomr_mass", timed_policies::zoomr_mass, thoughts_after_prompt(context), layers);
   add_policy("zoomr_focus", timed_policies::zoomr_focus, thoughts_after_prompt(context), layers);
+  add_policy("sentence_voters", timed_policies::sentence_voters, long_prompt(context), layers);
+  add_policy("zoomr_voters", timed_policies::zoomr_voters, thoughts_after_prompt(context), layers);
 }
 
 }  // namespace

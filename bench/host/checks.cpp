@@ -54,7 +54,7 @@ bool refused(Call call) {
 
 void expect_right(index_t layers) {
   const view<const float, 3> queries(nullptr, of_queries), keys(nullptr, of_keys);
-  detail::step_layers pass(layers);
+  detail::step_layers pass(layers, {});
   comparison compared("what is refused");
   compared.same(refused([&] { check_pass(pass, layers); }), false);
   compared.same(refused([&] { check_append(pass, layers - 1, keys); }), true);
@@ -73,7 +73,7 @@ void host::add_checks() {
     const std::string name = "host/checks/layers:" + std::to_string(layers);
     add_row(name, 24, [=](int iterations) {
       check_once(name, [&] { expect_right(layers); });
-      detail::step_layers pass(layers);
+      detail::step_layers pass(layers, {});
       const int passes = toy ? 1 : 1000;
       result of;
       for (int i = 0; i < iterations; ++i) {

@@ -21,10 +21,10 @@ struct stepping {
 /// Enqueues one pass, as calls or as a graph that the first call captures.
 template <class Scene, class Step>
 void pass(Scene& scene, Step& step, mode how, index_t number) {
-  const auto enqueue = [&] { scene.enqueue(step, number); };
+  const auto enqueue = [&] { scene.enqueue(step, number), step.join(the_stream()); };
   if (how == mode::eager) return enqueue();
   step.upload(the_stream());  // no part of a graph
-  if (!scene.captured[number]) scene.graphs[number].capture([&] { enqueue(), step.join(the_stream()); });
+  if (!scene.captured[number]) scene.graphs[number].capture(enqueue);
   scene.captured[number] = true;
   scene.graphs[number].launch();
 }
