@@ -179,7 +179,7 @@ TEST_CASE("a replayed graph gives what stepping gives") {
   check(mass);
   ZOOMR_NIGHTLY(check(presets::sentence_box_with(40)));
   auto voters = presets::zoomr_voters;
-  voters.segment.longest = 40, voters.segment.prompt_piece = 13, voters.zone.recent = 5;
+  voters.segment.longest = 40, voters.segment.prompt_piece = 13, voters.zone.recent = 5, voters.zone.turns = 0;
   check(voters);
   ZOOMR_NIGHTLY(check(presets::full));
   check(with_placement(presets::full, tiered<>{}));  // a side stream forks and joins in the graph

@@ -31,7 +31,9 @@ BUDGETED = {"window": (1, ""), "random_eviction": (1, ""), "snapkv": (1, ""), "h
             "arkvale": (32, "")}
 TRIED = (128, 384)  # budgets whose bytes are measured
 FIXED = ["full", "oracle", "exact@256", "sentence_voters"]
-OF_THOUGHTS = ["zoomr_voters", "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus", "summary_only"]
+CHOOSES = "+zones.prompt=false"  # where the prompt is what is chosen from
+OF_THOUGHTS = ["zoomr_voters", *(name + CHOOSES for name in (
+    "zoomr_one_pass", "zoomr_second_pass", "zoomr_mass", "zoomr_focus", "summary_only"))]
 TASKS = {"needle": ["--tokens", str(TOKENS)], "keys": ["--tokens", str(TOKENS)], "notes": ["--notes", str(NOTES)],
          "calls": ["--tokens", str(TOKENS), "--write", "40"]}
 LIBRARY = sysconfig.get_paths()["stdlib"]
@@ -158,7 +160,7 @@ def table(parts):
         for text in ("novel", "code"):
             row = foretold(parts, text, policy)
             cells.append("–" if row is None else f"{100 * row['perplexity_beyond_full']:+.1f}")
-        rows.append([f"`{policy.removesuffix(ON_HOST)}`", *cells])
+        rows.append([f"`{policy.removesuffix(ON_HOST).removesuffix(CHOOSES)}`", *cells])
     return markdown(["policy", *(f"{task}: right, MiB, active" for task in tasks), "novel", "code"], rows)
 
 

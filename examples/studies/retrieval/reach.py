@@ -140,6 +140,11 @@ def joined(found, policy, questions):
 FIRST, LATER = (1,), (2, 3)
 
 
+def with_interval(found):
+    low, high = found["interval"]
+    return f"{100 * found['right']:.0f} ({100 * low:.0f} – {100 * high:.0f})"
+
+
 def loads_table(sizes, task):
     """Of each policy: right answers to the first question, and to the later ones."""
     known = [str(size) for size, _, _ in TASKS[task][2] if str(size) in sizes]
@@ -150,7 +155,7 @@ def loads_table(sizes, task):
         for size in known:
             first, later = (joined(sizes[size], policy, which) for which in (FIRST, LATER))
             cells.append("–" if first is None else
-                         f"{100 * first['right']:.0f}; {100 * later['right']:.0f}, {first['attended']:,.0f}")
+                         f"{with_interval(first)}; {with_interval(later)}, {first['attended']:,.0f}")
         rows.append([f"`{policy}`", *cells])
     about = []
     for size in known:

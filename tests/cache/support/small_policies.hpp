@@ -143,7 +143,7 @@ inline constexpr auto zoomr_voters = with(presets::zoomr_voters, [](auto& p) {
   p.segment.longest = 40, p.segment.prompt_piece = 13;
   p.aggregate.queries = 5, p.aggregate.question = 0;
   p.select.segments = 3;
-  p.zone.recent = 7;
+  p.zone.recent = 7, p.zone.turns = 0;
 });
 inline constexpr auto sentence_voters = with(presets::sentence_voters, [](auto& p) {
   p.segment.longest = 9;
