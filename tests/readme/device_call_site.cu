@@ -9,7 +9,8 @@ using cache_on_device = device_cache<policy_of<zooming>, bfloat16, 64, 4>;
 
 // The memory is the engine's: cache_on_device::bytes(model, zooming, limits) bytes on the device. A pass plans on the
 // host, enqueues on a stream, and waits for nothing. With begin(..., fixed) and step.upload(stream), what follows can
-// be a CUDA graph. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves policies that have one, too.
+// be a CUDA graph, if step.join(stream) ends it. zoomr_focus has no second pass; examples/engines/cuda_graph.cu serves
+// policies that have one, too.
 template <class Engine>
 void pass(cache_on_device& cache, Engine& engine, sequence seq, view<const token_id> ids, bool prompt_ends,
           stream_ref stream) {
