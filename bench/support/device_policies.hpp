@@ -40,12 +40,15 @@ inline constexpr auto zoomr_focus = zooming(zoomr::presets::zoomr_focus);
 
 /// Heads that vote by keys: of whole sentences, and of whole thoughts.
 template <class Policy>
-constexpr auto voting(Policy preset, zoomr::index_t longest) {
-  preset.segment.longest = longest;
+constexpr auto voting(Policy preset) {
   if (toy) preset.zone.recent = 8, preset.zone.turns = 8;
   return preset;
 }
-inline constexpr auto sentence_voters = voting(zoomr::presets::sentence_voters, toy ? 8 : 24);
-inline constexpr auto zoomr_voters = voting(zoomr::presets::zoomr_voters, zoomr::presets::zoomr_voters.segment.longest);
+inline constexpr auto sentence_voters = [] {
+  auto short_sentences = voting(zoomr::presets::sentence_voters);
+  short_sentences.segment.longest = toy ? 8 : 24;
+  return short_sentences;
+}();
+inline constexpr auto zoomr_voters = voting(zoomr::presets::zoomr_voters);
 
 }  // namespace zoomr_bench::timed_policies

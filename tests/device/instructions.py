@@ -5,8 +5,9 @@ compares it with instructions.txt.
 Counted is what each turn of a loop executes as a rule. Left out are turns for what is seldom: a tile that is not full
 (an inner loop that copies piece by piece), and states that are rescaled because a maximum has risen (a stretch of
 multiplications that a branch jumps over). Of voters' keys the soft cap of logits is left out, and a logit that is made
-twice, which those of the first 256 keys of a segment are not. A look-up of a token among 64 ranges takes 6 turns of its loop. Of top-k all
-is counted that its loops over whole pieces of a row hold: those of three digits, and that which writes ids.
+twice, which those of the first 256 keys of a segment are not. A look-up of a token among 64 ranges takes 6 turns of its
+loop. Of top-k all is counted that its loops over whole pieces of a row hold: those of three digits, and that which
+writes ids.
 """
 import re
 import subprocess

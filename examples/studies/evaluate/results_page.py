@@ -44,6 +44,12 @@ def wilson(share, trials):
     return max(0, centre - half), min(1, centre + half)
 
 
+def with_interval(share, trials):
+    """In per cent: "97 (92 – 99)"."""
+    low, high = wilson(share, trials)
+    return f"{100 * share:.0f} ({100 * low:.0f} – {100 * high:.0f})"
+
+
 def markdown(titles, rows):
     """A table; all cells are texts."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [titles, ["---"] * len(titles), *rows])

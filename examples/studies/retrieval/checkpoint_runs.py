@@ -33,15 +33,23 @@ def expect_known(parser, names, known):
             parser.error(f"there is no {name}; there are {', '.join(known)}")
 
 
-def retrieved(options, study, model, name, problems, arguments):
-    """The rows of one evaluation, and its answers. Finished problems are kept in BUILD/study/model/name.jsonl."""
+def evaluated(options, study, model, name, command):
+    """The document of one evaluation, and the lines of what it keeps in BUILD/study/model/name.jsonl, whose finished
+    parts are not done again. `command` is what zoomr-eval is told but for the model."""
     folder = os.path.join(options.build, study, model)
     os.makedirs(folder, exist_ok=True)
     kept = os.path.join(folder, f"{name}.jsonl")
-    command = [os.path.join(options.build, "bin/zoomr-eval"), "retrieval", "--model", options.models[model], "--text",
-               options.text, "--problems", str(problems), "--json", "--resume", kept, *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    program, directory = os.path.join(options.build, "bin/zoomr-eval"), options.models[model]
+    done = subprocess.run([program, *command, "--model", directory, "--json", "--resume", kept],
+                          stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{study}.py: {model}, {name} failed with {done.returncode}")
     with open(kept) as f:
-        return json.loads(done.stdout)["rows"], [json.loads(line) for line in f]
+        return json.loads(done.stdout), [json.loads(line) for line in f]
+
+
+def retrieved(options, study, model, name, problems, arguments, text=None):
+    """The rows of an evaluation of retrieval, and its answers; `text` in place of that of the options."""
+    document, lines = evaluated(options, study, model, name, [
+        "retrieval", "--text", text or options.text, "--problems", str(problems), *arguments])
+    return document["rows"], lines

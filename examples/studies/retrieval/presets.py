@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the study behind docs/results/presets.md: every preset at equal resident bytes. Joins it in presets.json, fills in
-the tables.
+"""Runs the study behind docs/results/presets.md: every preset at equal resident bytes. Joins it in presets.json, and
+fills in the tables.
 
     python3 presets.py --build BUILD --model qwen2.5-coder-0.5b=DIR --text WAR_AND_PEACE.txt [--only needle,keys]
     python3 presets.py --draw                                                              only the tables
@@ -9,26 +9,23 @@ BUILD is a Release build of the project, DIR what ../pretrained/get.py makes. Fi
 holds as many bytes as `sentence_voters`, which has none. Finished problems are kept in BUILD/presets: it can be stopped
 at any time, and goes on. `calls` and the second passage of `perplexity` are of Python's own standard library.
 """
-import argparse
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
-from checkpoint_runs import expect_known, options_of, parsed, retrieved  # noqa: E402
-from results_page import RESULTS, fill, load, markdown, measured_now, wilson, write_whole  # noqa: E402
+from checkpoint_runs import evaluated, expect_known, options_of, parsed, retrieved  # noqa: E402
+from results_page import RESULTS, fill, load, markdown, measured_now, with_interval, write_whole  # noqa: E402
 
 SEED, TOKENS, NOTES = 59, 2000, 24
 MODELS = {"qwen2.5-coder-0.5b": "<|quad_start|>,<|quad_end|>,<|box_start|>,<|box_end|>"}
 ON_HOST = "+placement.details_on_host=true"
-# policy: what its budget is a multiple of, and what follows the budget; controls that keep all keys on the device
-BUDGETED = {"window": (1, ""), "random_eviction": (1, ""), "snapkv": (1, ""), "h2o": (1, ""), "r_kv": (1, ""),
-            "sentence_kv": (1, ""), "sentence_kv_published": (1, ""), "sentence_box": (1, ""), "quest": (16, ON_HOST),
-            "arkvale": (32, "")}
+# policy: what its budget is a multiple of
+BUDGETED = {"window": 1, "random_eviction": 1, "snapkv": 1, "h2o": 1, "r_kv": 1, "sentence_kv": 1,
+            "sentence_kv_published": 1, "sentence_box": 1, "quest": 16, "arkvale": 32}
 TRIED = (128, 384)  # budgets whose bytes are measured
 FIXED = ["full", "oracle", "exact@256", "sentence_voters"]
 CHOOSES = "+zones.prompt=false"  # where the prompt is what is chosen from
@@ -44,7 +41,7 @@ CODE = [os.path.join(LIBRARY, name) for name in
 
 
 def spec(name, budget):
-    return f"{name}@{budget}{BUDGETED[name][1]}"
+    return f"{name}@{budget}{ON_HOST if name == 'quest' else ''}"
 
 
 def find_budgets(options, model):
@@ -56,7 +53,7 @@ def find_budgets(options, model):
         ",".join(["sentence_voters", *specs])])
     held = {row["policy"]: row["device_bytes_peak_mean"] for row in rows}
     wanted, budgets = held["sentence_voters"], {}
-    for name, (step, _) in BUDGETED.items():
+    for name, step in BUDGETED.items():
         low, high = (held[spec(name, budget)] for budget in TRIED)
         budget = TRIED[0] + (wanted - low) * (TRIED[1] - TRIED[0]) / (high - low)
         budgets[name] = max(step, round(budget / step) * step)
@@ -69,26 +66,20 @@ def policies_of(task, budgets):
 
 
 def measure(options, model, task, budgets):
-    of_task = argparse.Namespace(**{**vars(options), "text": ",".join(CODE)}) if task == "calls" else options
-    rows, _ = retrieved(of_task, "presets", model, task, options.problems, [
+    rows, _ = retrieved(options, "presets", model, task, options.problems, [
         "--seed", str(SEED), "--tasks", task, *TASKS[task], "--marks", MODELS[model], "--policies",
-        ",".join(policies_of(task, budgets))])
+        ",".join(policies_of(task, budgets))], text=",".join(CODE) if task == "calls" else None)
     return {**measured_now(), "rows": rows}
 
 
 def foretell(options, model, budgets):
     """Perplexity of each text: a passage of the novel and one of the library."""
-    program, directory = os.path.join(options.build, "bin/zoomr-eval"), options.models[model]
     policies = [one for one in policies_of("keys", budgets) if one != "oracle"]
     found = {**measured_now()}
-    for text in (options.text, CODE[0]):
-        kept = os.path.join(options.build, "presets", model, os.path.basename(text) + ".jsonl")
-        done = subprocess.run([program, "perplexity", "--model", directory, "--text", text, "--contexts", str(TOKENS),
-                               "--tokens", "256", "--passages", str(options.passages), "--seed", str(SEED), "--resume",
-                               kept, "--json", "--policies", ",".join(policies)], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"presets.py: perplexity of {text} failed with {done.returncode}")
-        found["code" if text == CODE[0] else "novel"] = json.loads(done.stdout)
+    for kind, text in (("novel", options.text), ("code", CODE[0])):
+        found[kind], _ = evaluated(options, "presets", model, os.path.basename(text), [
+            "perplexity", "--text", text, "--contexts", str(TOKENS), "--tokens", "256", "--passages",
+            str(options.passages), "--seed", str(SEED), "--policies", ",".join(policies)])
     return found
 
 
@@ -154,8 +145,7 @@ def table(parts):
             if row is None:
                 cells.append("–")
                 continue
-            low, high = wilson(row["right"], row["problems"])
-            cells.append(f"{100 * row['right']:.0f} ({100 * low:.0f} – {100 * high:.0f}); "
+            cells.append(f"{with_interval(row['right'], row['problems'])}; "
                          f"{row['device_bytes_peak_mean'] / 2**20:.1f}; {100 * row['active']:.0f}")
         for text in ("novel", "code"):
             row = foretold(parts, text, policy)

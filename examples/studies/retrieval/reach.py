@@ -16,7 +16,7 @@ import textwrap
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../evaluate"))
 from checkpoint_runs import expect_known, options_of, parsed, retrieved  # noqa: E402
-from results_page import RESULTS, fill, load, markdown, measured_now, wilson, write_whole  # noqa: E402
+from results_page import RESULTS, fill, load, markdown, measured_now, wilson, with_interval, write_whole  # noqa: E402
 
 SEED, QUESTIONS = 77, 3
 MODELS = {  # name: marks of notes
@@ -31,7 +31,8 @@ TASKS = {
     "notes": ("notes", "--notes", [(12, 1100, 1), (24, 2150, 1), (48, 4300, 0.3), (96, 8600, 0.3)], "zoomr_voters"),
 }
 ROUNDS = (12, 60, 120, 200)
-CONTROLS = ["full", "oracle", "window@256", "exact@256", "sentence_kv@256", "sentence_box@256", "quest@256", "snapkv@256"]
+CONTROLS = ["full", "oracle", *(name + "@256" for name in (
+    "window", "exact", "sentence_kv", "sentence_box", "quest", "snapkv"))]
 UNGATED = "+head_posterior.gate=off"
 
 
@@ -140,11 +141,6 @@ def joined(found, policy, questions):
 FIRST, LATER = (1,), (2, 3)
 
 
-def with_interval(found):
-    low, high = found["interval"]
-    return f"{100 * found['right']:.0f} ({100 * low:.0f} – {100 * high:.0f})"
-
-
 def loads_table(sizes, task):
     """Of each policy: right answers to the first question, and to the later ones."""
     known = [str(size) for size, _, _ in TASKS[task][2] if str(size) in sizes]
@@ -154,8 +150,8 @@ def loads_table(sizes, task):
         cells = []
         for size in known:
             first, later = (joined(sizes[size], policy, which) for which in (FIRST, LATER))
-            cells.append("–" if first is None else
-                         f"{with_interval(first)}; {with_interval(later)}, {first['attended']:,.0f}")
+            cells.append("–" if first is None else f"{with_interval(first['right'], first['trials'])}; "
+                         f"{with_interval(later['right'], later['trials'])}, {first['attended']:,.0f}")
         rows.append([f"`{policy}`", *cells])
     about = []
     for size in known:
