@@ -58,9 +58,7 @@ struct ahead {
 
 TEST_CASE("tables of config.logits may go as soon as the cache is made") {
 #if defined(ZOOMR_SIMT)
-  simt::settings late = simt::how;
-  late.streams = simt::schedule::late;
-  const simt::scoped_settings until_then(late);
+  const simt::scoped_settings until_then(simt::with_streams(simt::schedule::late));
 #endif
   const zoomr::own_stream own;
   std::vector<float> sinks(std::size_t{2} * 4, -1.0f), slopes(4, 0.25f);
@@ -143,12 +141,7 @@ namespace {
 
 /// Everything under one schedule until the end of a scope.
 struct under {
-  explicit under(simt::schedule when, std::uint64_t seed = 1)
-      : until_then([&] {
-          simt::settings how = simt::how;
-          how.streams = when;
-          return how;
-        }()) {
+  explicit under(simt::schedule when, std::uint64_t seed = 1) : until_then(simt::with_streams(when)) {
     simt::streams.random.seed(seed);
   }
   simt::scoped_settings until_then;

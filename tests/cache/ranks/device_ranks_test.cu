@@ -19,11 +19,7 @@ const ranked_model of_one_kv_head{{2, 4, 2, 8}, {{0, 1, 2, 3, 4}, true}};
 constexpr index_t longer = 110;  // tokens, so that there is more to choose from than is taken
 
 /// The shim works when the host waits.
-simt::settings late() {
-  simt::settings made = simt::how;
-  made.streams = simt::schedule::late;
-  return made;
-}
+simt::settings late() { return simt::with_streams(simt::schedule::late); }
 
 /// The same of one device and of ranks: play(player), then compare(log, log of ranks).
 template <index_t Group = 2, class Policy, class Play>

@@ -95,6 +95,13 @@ struct settings {
 };
 inline settings how;
 
+/// The same, but for when streams work.
+inline settings with_streams(schedule when) {
+  settings made = how;
+  made.streams = when;
+  return made;
+}
+
 /// Settings until the end of a scope.
 class scoped_settings {
  public:

@@ -358,17 +358,11 @@ struct voting_cache {
   }
 };
 
-simt::settings under(simt::schedule when) {
-  simt::settings how = simt::how;
-  how.streams = when;
-  return how;
-}
-
 }  // namespace
 
 // The shim does what is pending as late as it may: what nobody waits for stays pending.
 TEST_CASE("voters choose beside what follows the last layer, until commit or join") {
-  const simt::scoped_settings until_then(under(simt::schedule::late));
+  const simt::scoped_settings until_then(simt::with_streams(simt::schedule::late));
   voting_cache of;
   const std::vector<token_id> prompt{1, delimiter_id, 2, 3, delimiter_id}, next{4};
   const auto begin = [&](const std::vector<token_id>& ids, bool ends) {
@@ -395,7 +389,7 @@ TEST_CASE("voters choose beside what follows the last layer, until commit or joi
 TEST_CASE("a choice that goes on beside comes before that of the commit, which uses the same memory") {
   std::vector<zoomr::level> chosen[3];
   for (const simt::schedule when : {simt::schedule::early, simt::schedule::late, simt::schedule::random}) {
-    const simt::scoped_settings until_then(under(when));
+    const simt::scoped_settings until_then(simt::with_streams(when));
     voting_cache of;
     const auto step_of = [&](view<const zoomr::step_item> items, const std::vector<index_t>& accepted) {
       auto step = of.cache.begin(items);
